@@ -314,7 +314,7 @@ def test_where_to_look_for_a_kubeconfig(named: str, variable: str, expected: lis
 
 
 def test_a_strangers_home_is_a_mistake() -> None:
-    with pytest.raises(BadSettings, match=r"kubeconfig: whose home is meant by '~nobody-here/k'\?"):
+    with pytest.raises(BadSettings, match=r"kubeconfig: there is no home folder for '~nobody-here/k'"):
         settings.kubeconfig_paths(Settings(kubeconfig="~nobody-here/k"), {})
 
 

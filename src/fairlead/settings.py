@@ -390,7 +390,7 @@ def kubeconfig_paths(settings: Settings, environment: Mapping[str, str] | None =
         try:
             return [Path(settings.kubeconfig).expanduser()]
         except RuntimeError:
-            raise BadSettings(f"kubeconfig: whose home is meant by {settings.kubeconfig!r}?") from None
+            raise BadSettings(f"kubeconfig: there is no home folder for {settings.kubeconfig!r}") from None
     listed = [Path(part) for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
     return listed or [Path.home() / ".kube" / "config"]
 

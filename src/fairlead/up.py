@@ -91,14 +91,14 @@ async def up(
     clock: Clock,
     rng: Rng,
     stop: asyncio.Event,
-    say: Callable[[str], object],
+    echo: Callable[[str], object],
     known: app.Registry = app.CAPABILITIES,
 ) -> None:
     """Run until `stop` is set; everything started is ended, in reverse order."""
     metrics = Metrics()
     settings = _local_settings(settings, options.data, known)
     async with AsyncExitStack() as stack:
-        say(f"starting the API server on {options.data}")
+        echo(f"starting the API server on {options.data}")
         cluster = await stack.enter_async_context(embedded(options.data, clock, port=options.port))
         connection = connect_by_kubeconfig([cluster.kubeconfig], clock)
         probes = Probes(metrics.registry)
@@ -116,14 +116,14 @@ async def up(
             )
         )
         runtime = await opener.unfenced("fairlead")
-        classes = app.select_capabilities(_left_in(known, options.without, say), known)
+        classes = app.select_capabilities(_left_in(known, options.without, echo), known)
         await _bootstrap(runtime.writer, settings.namespace, classes.values(), demo=options.demo)
         runtime.routes.guard = Guard(runtime.reader, clock)
         url = await stack.enter_async_context(listening(settings, probes, runtime.routes, clock, metrics))
         write_secret(options.data / "api.url", url.encode())
         write_secret(options.data / "api.token", cluster.admin_token.encode())
         parts = [part for part in options.parts if part not in known or part in classes]
-        say(f"starting {', '.join(parts)}" if parts else "starting nothing else")
+        echo(f"starting {', '.join(parts)}" if parts else "starting nothing else")
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         working = [
             tasks.create_task(runtime.recorder.run(), name="recorder"),
@@ -154,19 +154,19 @@ async def up(
             )
         if options.demo:
             await _demonstrate(runtime.writer, capabilities.values())
-        _greet(cluster, url, options, mode, say)
+        _greet(cluster, url, options, mode, echo)
         await stop.wait()
-        say("stopping")
+        echo("stopping")
         await flushed(runtime.recorder)
         for task in working:
             task.cancel()
 
 
-def _left_in(known: app.Registry, without: Sequence[str], say: Callable[[str], object]) -> tuple[str, ...]:
+def _left_in(known: app.Registry, without: Sequence[str], echo: Callable[[str], object]) -> tuple[str, ...]:
     """The capabilities to run: what needs one that is left out is left out with it, and said to be."""
     for name in known:
         if name not in without and (lacking := [each for each in known[name].needs if each in without]):
-            say(f"{name} is left out too: it needs {' and '.join(lacking)}")
+            echo(f"{name} is left out too: it needs {' and '.join(lacking)}")
     return tuple(name for name in known if not {name, *known[name].needs} & set(without))
 
 
@@ -310,19 +310,19 @@ async def _demonstrate(writer: Writer, capabilities: Iterable[Capability]) -> No
             log.warning("not in the demo", kind=thing["kind"], name=metadata["name"], problem=str(result.error))
 
 
-def _greet(cluster: Embedded, url: str, options: UpOptions, mode: str, say: Callable[[str], object]) -> None:
+def _greet(cluster: Embedded, url: str, options: UpOptions, mode: str, echo: Callable[[str], object]) -> None:
     nodes = [f"{options.nodes} running pods as processes"] if options.nodes else []
     nodes += [f"{options.simulate} simulated"] if options.simulate else []
     nodes = nodes if options.has_nodes else []
-    say(f"Fairlead is up: {cluster.url}, nodes: {', '.join(nodes) or 'none'}, data in {options.data}")
+    echo(f"Fairlead is up: {cluster.url}, nodes: {', '.join(nodes) or 'none'}, data in {options.data}")
     if mode:
-        say(f"On this machine: {mode}")
-    say(f"Fairlead's own API: {url}/docs, token in {options.data / 'api.token'}")
-    say(f"\n  export KUBECONFIG={cluster.kubeconfig}\n")
+        echo(f"On this machine: {mode}")
+    echo(f"Fairlead's own API: {url}/docs, token in {options.data / 'api.token'}")
+    echo(f"\n  export KUBECONFIG={cluster.kubeconfig}\n")
     if options.demo:
-        say("The demo runs in the namespace demo: kubectl -n demo get pods,services,tyj; why is too-big pending?\n")
-    say("Three things to try:")
-    say("  kubectl get nodes,pods -A -o wide")
-    say("  kubectl create deployment web --image=python:3 --replicas=3 -- python3 -m http.server 8080")
-    say(f"  {options.program} explain pod/NAME --data {options.data}")
-    say("Ctrl-C stops it; the same folder brings everything back.")
+        echo("The demo runs in the namespace demo: kubectl -n demo get pods,services,tyj; why is too-big pending?\n")
+    echo("Three things to try:")
+    echo("  kubectl get nodes,pods -A -o wide")
+    echo("  kubectl create deployment web --image=python:3 --replicas=3 -- python3 -m http.server 8080")
+    echo(f"  {options.program} explain pod/NAME --data {options.data}")
+    echo("Ctrl-C stops it; the same folder brings everything back.")

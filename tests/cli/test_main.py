@@ -41,7 +41,7 @@ async def start(
     )
 
 
-async def end_of(process: asyncio.subprocess.Process, timeout_s: float = 20.0) -> tuple[int | None, str]:
+async def end_of(process: asyncio.subprocess.Process, timeout_s: float = 60.0) -> tuple[int | None, str]:
     """Its exit code and what it said to stderr; it is ended if it does not end."""
     try:
         async with asyncio.timeout(timeout_s):

@@ -244,7 +244,7 @@ async def test_a_certificate_is_put_to_use(program: Program, clock: ManualClock)
         ),
         pytest.param(
             f'echo \'{{"apiVersion":"{V1}","status":{{"token":"t","expirationTimestamp":"tomorrow"}}}}\'',
-            "expires at 'tomorrow', which is no time",
+            "invalid expirationTimestamp: 'tomorrow'",
             id="no time",
         ),
     ],

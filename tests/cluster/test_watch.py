@@ -550,8 +550,8 @@ async def test_a_refusal_that_lasts_is_said_once_and_shown_by_a_metric(
         await following.until(watches=1)
     told = [(each["event"], each["log_level"]) for each in said]
     assert told == [
-        ("not followed, asking again quietly", "warning"),
-        ("not followed, asking again quietly", "warning"),
+        ("not followed, retrying without further logs", "warning"),
+        ("not followed, retrying without further logs", "warning"),
         ("followed now", "info"),
     ], "once for a role that is missing, once for a kind that is"
     assert "deploy/rbac" in said[0]["hint"]

@@ -215,6 +215,10 @@ def _asks(function: Function | ast.ImportFrom, known: Mapping[str, Function], se
 
 PARTICIPLES: Final = frozenset({"told", "said", "asked", "meant", "made", "wanted", "found", "seen", "spoken"})
 """Participles of everyday verbs: they say that something happened, not what a thing is or does."""
+EVERYDAY_VERBS: Final = frozenset({"say", "says", "tell", "tells", "met", "untold", "unsaid"})
+"""Everyday verbs where Kubernetes or Python has an ordinary word: report, record, notify, log, message, event."""
+LOCAL_WORDS: Final = frozenset({"found", "seen", "made"})
+"""Participles that variables, parameters and attributes may be named with."""
 KUBERNETES_WORDS: Final = frozenset({"not_found"})
 """Kubernetes' own names that hold such a word: the reason NotFound."""
 
@@ -227,18 +231,31 @@ COINED: Final = re.compile(
 
 @cache
 def participle_names(source: Path) -> tuple[str, ...]:
-    """`file::name` of modules, classes, functions and module-level names that hold a participle; locals may."""
-    return tuple(
-        f"{file.relative_to(source).as_posix()}::{name}"
-        for file in sorted(source.rglob("*.py"))
-        for name in sorted({file.stem, *_declared_names(ast.parse(file.read_text()))})
-        if _has_participle(name)
-    )
+    """`file::name` of names that hold a participle or an everyday verb.
+
+    Variables, parameters and attributes may be named found, seen or made, and those that are true or false say so with
+    a verb (`is_wanted`).
+    """
+    complaints = []
+    for file in sorted(source.rglob("*.py")):
+        module = ast.parse(file.read_text())
+        names = {
+            name for name in {file.stem, *_declared_names(module)} if _has_word(name, PARTICIPLES | EVERYDAY_VERBS)
+        }
+        names |= {
+            name
+            for name in _variable_names(module)
+            if not name.startswith(("is_", "has_")) and _has_word(name, PARTICIPLES - LOCAL_WORDS | EVERYDAY_VERBS)
+        }
+        complaints += [f"{file.relative_to(source).as_posix()}::{name}" for name in sorted(names)]
+    return tuple(complaints)
 
 
 def _declared_names(module: ast.Module) -> Iterator[str]:
     for each in ast.walk(module):
-        if isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not each.name.startswith(
+            "test_"
+        ):
             yield each.name
     for statement in module.body:
         if isinstance(statement, ast.Assign | ast.AnnAssign):
@@ -246,9 +263,20 @@ def _declared_names(module: ast.Module) -> Iterator[str]:
             yield from (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
 
 
-def _has_participle(name: str) -> bool:
-    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().strip("_")
-    return words not in KUBERNETES_WORDS and not PARTICIPLES.isdisjoint(words.split("_"))
+def _variable_names(module: ast.Module) -> Iterator[str]:
+    """Parameters, local variables, fields and attributes, where they are set."""
+    for each in ast.walk(module):
+        if isinstance(each, ast.arg):
+            yield each.arg
+        elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+            yield each.id
+        elif isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
+            yield each.attr
+
+
+def _has_word(name: str, words: frozenset[str]) -> bool:
+    plain = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().strip("_")
+    return plain not in KUBERNETES_WORDS and not words.isdisjoint(plain.split("_"))
 
 
 # --- sizes ------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from tests.house.rules import (
 SOURCE: Final = ROOT / "src" / "fairlead"
 
 
-def test_no_name_is_a_participle() -> None:
+def test_no_name_is_a_participle_or_an_everyday_verb() -> None:
     assert participle_names(SOURCE) == ()
 
 
@@ -63,16 +63,19 @@ first, _seen = 1, 2
 class SeenPod:
     def was_asked(self): ...
 def not_found(): ...
-def founder(made):
+def founder(made, said):
     found = made
+    self.told, is_wanted = 1, 2
     async def _wanted(): ...
+def tell(): ...
+def test_a_base_says_why(): ...
 """
 
 
-def test_participles_are_found_in_names_and_not_in_locals(tmp_path: Path) -> None:
+def test_participles_and_everyday_verbs_are_found_in_names(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(OFFENDING)
     (tmp_path / "as_told.py").write_text("")
-    names = ("SeenPod", "TOLD_BY", "_seen", "_wanted", "was_asked")
+    names = ("SeenPod", "TOLD_BY", "_seen", "_wanted", "said", "tell", "told", "was_asked")
     assert participle_names(tmp_path) == (*(f"a.py::{name}" for name in names), "as_told.py::as_told")
 
 

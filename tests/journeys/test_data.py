@@ -46,7 +46,7 @@ async def cluster(folder: Path, **options: Any) -> AsyncIterator[Client]:
     chosen = UpOptions(folder / "data", **{"nodes": 0, "without": ("placement", "nodes"), **options})
 
     async def work(stop: asyncio.Event) -> None:
-        await up(settings, chosen, clock=clock, rng=random.random, stop=stop, say=lambda _: None,
+        await up(settings, chosen, clock=clock, rng=random.random, stop=stop, echo=lambda _: None,
                  known=app.CAPABILITIES)  # fmt: skip
 
     async with running(work):

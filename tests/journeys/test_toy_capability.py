@@ -95,7 +95,7 @@ async def test_a_toy_capability_works_on_the_embedded_cluster(tmp_path: Path) ->
 
     async def work(stop: asyncio.Event) -> None:
         known = {**app.CAPABILITIES, "toy": Toy}
-        await up(settings, options, clock=clock, rng=random.random, stop=stop, say=lambda _: None, known=known)
+        await up(settings, options, clock=clock, rng=random.random, stop=stop, echo=lambda _: None, known=known)
 
     async with running(work):
 

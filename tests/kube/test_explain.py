@@ -76,7 +76,7 @@ def test_decisions_of_a_real_cluster_are_explained_and_made_again(
             file = tmp_path / "decision.json"
             file.write_text(json.dumps(document))
             told = run("replay", str(file))
-            assert (told.returncode, "the same in every bit" in told.stdout) == (0, True), told.stdout + told.stderr
+            assert (told.returncode, "the same result" in told.stdout) == (0, True), told.stdout + told.stderr
             node = placed(rig, namespace).get(each["pods"][0].partition("/")[2], "")
             assert each.get("node", "") == node, "what is kept is what the server shows"
 

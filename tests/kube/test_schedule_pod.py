@@ -547,7 +547,7 @@ async def test_a_kind_that_is_defined_late_is_taken_up(new_rig: Callable[[], Rig
 
         await cluster.until("the workload is scaled", is_scaled)
         warnings = [each for each in replica.said if each["level"] == "warning"]
-        refused = [each for each in warnings if each["event"] == "not followed, asking again quietly"]
+        refused = [each for each in warnings if each["event"] == "not followed, retrying without further logs"]
         assert {each["kind"] for each in refused} == {"schedulerequests.fairlead.io"}
         assert "deploy/rbac/requests.yaml" in refused[0]["hint"]
         why = [each["problem"].split(": ")[1].split()[0] for each in refused]

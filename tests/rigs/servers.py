@@ -31,6 +31,19 @@ class ServerBroken(Exception):
     """A server did not do what was asked of it; the message holds the end of its log."""
 
 
+def _running_threads(group: int) -> int:
+    """How many threads of a process group are not stopped."""
+    running = 0
+    for stat in Path("/proc").glob("[0-9]*/task/[0-9]*/stat"):
+        try:
+            # After the program's name, which may hold anything: state, parent, process group.
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue  # it has ended meanwhile
+        running += int(its_group) == group and state not in "TtZX"
+    return running
+
+
 class Server:
     """One started program in a session of its own: signals reach it and its children, nobody else."""
 
@@ -83,7 +96,14 @@ class Server:
         os.killpg(self._process.pid, number)
 
     def freeze(self) -> None:
+        """Returns once every thread has stopped: until then, one of them may still answer."""
+        assert self._process is not None
         self.signal(signal.SIGSTOP)
+        deadline = time.monotonic() + END_S
+        while _running_threads(self._process.pid):
+            if time.monotonic() > deadline:
+                raise ServerBroken(f"{self.name} did not stop in {END_S:.0f} s")
+            time.sleep(0.01)
 
     def thaw(self) -> None:
         self.signal(signal.SIGCONT)

@@ -11,7 +11,7 @@ from fairlead.model.intents import Create, Delete, Intent, Patch, PatchStatus
 from fairlead.tasks.admission import validate_update
 from fairlead.tasks.carrier import Adaptation, adapted, build_common, service_type
 from fairlead.tasks.plan import CarrierObject, CarrierPod, Observed, Plan, PlanOptions, plan_task, tracked
-from fairlead.tasks.sharing import owner_reference, shared_carrier, sharers, with_own_agents
+from fairlead.tasks.sharing import shared_carrier, sharers, task_reference, with_own_agents
 from fairlead.tasks.spec import SHARE_CARRIER, AgentSpec, Task
 from tests.tasks.kit import NOW, OPTIONS, make_task, pod, stored
 
@@ -38,7 +38,7 @@ class Cluster:
         common = shared_carrier(task)
         sharing = sharers(self.tasks.values(), common)
         specs = [each.spec for _, each in sharing] or [task.spec]
-        built = build_common(common, specs, [owner_reference(*each) for each in sharing], OPTIONS)
+        built = build_common(common, specs, [task_reference(*each) for each in sharing], OPTIONS)
         carrier = adapted(built, specs, Adaptation())
         results = {each.metadata.uid: True for each in self.pods} if name in self.reported else {}
         return Observed(kind, task, carrier, self.workload, self.parts, self.pods, results, sharers=sharing)
@@ -87,7 +87,7 @@ class Cluster:
     def set_owners(self, uids: list[str]) -> None:
         assert self.workload is not None
         by_uid = {task.metadata.uid: (kind, task) for kind, task in self.tasks.values()}
-        owners = [owner_reference(*by_uid[uid]) for uid in uids if uid in by_uid]
+        owners = [task_reference(*by_uid[uid]) for uid in uids if uid in by_uid]
         raw = msgspec.to_builtins(self.workload)
         raw["metadata"]["ownerReferences"] = owners
         self.workload = msgspec.convert(raw, CarrierObject)

@@ -68,7 +68,7 @@ async def get(url: str, tls: ssl.SSLContext, user: str = "ann", method: str = "G
         ("/apis/toys.test/v1/dolls", 404, "could not find the requested resource"),
         ("/apis/toys.test/v2", 404, "could not find the requested resource"),
         ("/apis/toys.test/v1/toys?labelSelector=bad", 400, "wanted something else"),
-        ("/apis/toys.test/v1/toys?labelSelector=bug", 500, "it is in Fairlead's log"),
+        ("/apis/toys.test/v1/toys?labelSelector=bug", 500, "the reason is in Fairlead's log"),
         ("/apis/toys.test/v1/toys?watch=true", 405, 'watch is not supported on resources of kind "toys.toys.test"'),
         ("/apis/toys.test/v1/toys?watch=0", 200, "'kind': 'ToyList'"),
     ],

@@ -181,30 +181,30 @@ def _front_proxy_facts(certificates: Certificates) -> JsonObject:
     }
 
 
-async def _reconcile(rest: Rest, wanted: JsonObject, options: Options) -> None:
+async def _reconcile(rest: Rest, desired: JsonObject, options: Options) -> None:
     """A default role or binding as this version has it; what users added to it stays."""
-    resource = rest.resources.by_api_version(wanted["apiVersion"], wanted["kind"])
+    resource = rest.resources.by_api_version(desired["apiVersion"], desired["kind"])
     assert resource is not None
-    name = wanted["metadata"]["name"]
+    name = desired["metadata"]["name"]
     found = rest.find(resource.storage_key, name)
     if found is None:
-        await _ensure(rest, resource, "", wanted, options)
+        await _ensure(rest, resource, "", desired, options)
     elif (found["metadata"].get("annotations") or {}).get(AUTOUPDATE) != "false":
-        await rest.change(resource, "", name, partial(_renewed, wanted), options)
+        await rest.change(resource, "", name, partial(_renewed, desired), options)
 
 
-def _renewed(wanted: JsonObject, found: JsonObject) -> JsonObject:
+def _renewed(desired: JsonObject, found: JsonObject) -> JsonObject:
     metadata = {**found["metadata"]}
     for what in ("labels", "annotations"):
-        metadata[what] = {**(metadata.get(what) or {}), **wanted["metadata"][what]}
+        metadata[what] = {**(metadata.get(what) or {}), **desired["metadata"][what]}
     renewed = {**found, "metadata": metadata}
     for what in ("rules", "subjects"):
-        if what in wanted and "aggregationRule" not in wanted:
+        if what in desired and "aggregationRule" not in desired:
             there = found.get(what) or []
-            renewed[what] = [*there, *(each for each in wanted[what] if each not in there)]
-    if "aggregationRule" in wanted and not found.get("aggregationRule"):
+            renewed[what] = [*there, *(each for each in desired[what] if each not in there)]
+    if "aggregationRule" in desired and not found.get("aggregationRule"):
         # From before it gathered: what it held then is not what it may hold now.
-        renewed |= {"aggregationRule": wanted["aggregationRule"], "rules": []}
+        renewed |= {"aggregationRule": desired["aggregationRule"], "rules": []}
     return renewed
 
 
@@ -221,20 +221,20 @@ async def _lead_here(rest: Rest, host: str, port: int, options: Options) -> None
         "endpoints": [{"addresses": [host], "conditions": {"ready": True}}],
         "ports": [{**named, "port": port}],
     }
-    for group, plural, wanted in (("", "services", service), ("discovery.k8s.io", "endpointslices", part)):
+    for group, plural, desired in (("", "services", service), ("discovery.k8s.io", "endpointslices", part)):
         resource = rest.resources.find(group, "v1", plural)
         assert resource is not None
         if rest.find(resource.storage_key, "default/kubernetes") is None:
-            await _ensure(rest, resource, "default", wanted, options)
+            await _ensure(rest, resource, "default", desired, options)
         else:
-            await rest.change(resource, "default", "kubernetes", partial(_pointed, wanted), options)
+            await rest.change(resource, "default", "kubernetes", partial(_pointed, desired), options)
 
 
-def _pointed(wanted: JsonObject, found: JsonObject) -> JsonObject:
+def _pointed(desired: JsonObject, found: JsonObject) -> JsonObject:
     """The object as it is, its ports and endpoints as they are wanted."""
-    if "spec" in wanted:
-        return {**found, "spec": {**found["spec"], "ports": wanted["spec"]["ports"]}}
-    return {**found, "endpoints": wanted["endpoints"], "ports": wanted["ports"]}
+    if "spec" in desired:
+        return {**found, "spec": {**found["spec"], "ports": desired["spec"]["ports"]}}
+    return {**found, "endpoints": desired["endpoints"], "ports": desired["ports"]}
 
 
 async def _ensure(rest: Rest, resource: Resource, namespace: str, thing: JsonObject, options: Options) -> None:

@@ -88,8 +88,8 @@ def conflict(group: str, plural: str, name: str, why: str = CHANGED) -> Failure:
     return Failure(409, "Conflict", text, _about(group, plural, name))
 
 
-def precondition(group: str, plural: str, name: str, what: str, wanted: str, found: str) -> Failure:
-    why = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+def precondition(group: str, plural: str, name: str, what: str, expected: str, found: str) -> Failure:
+    why = f"Precondition failed: {what} in precondition: {expected}, {what} in object meta: {found}"
     return conflict(group, plural, name, why)
 
 

@@ -167,22 +167,22 @@ class Server:
             name.lower().startswith("impersonate-") and not is_text(value) for name, value in request.headers.items()
         ):
             raise bad_request("the Impersonate- headers must be UTF-8")
-        wanted = request.headers.get("Impersonate-User", "")
+        user_name = request.headers.get("Impersonate-User", "")
         groups = tuple(request.headers.getall("Impersonate-Group", ()))
         uid = request.headers.get("Impersonate-Uid", "")
         extra: dict[str, tuple[str, ...]] = {}
         for name in request.headers:
             if name.lower().startswith("impersonate-extra-"):
                 extra[unquote(name.lower()[18:])] = tuple(request.headers.getall(name))
-        if not wanted:
+        if not user_name:
             if groups or uid or extra:
-                told = "nil" if not groups else "{" + ", ".join(f'"{group}"' for group in groups) + "}"
+                groups_text = "nil" if not groups else "{" + ", ".join(f'"{group}"' for group in groups) + "}"
                 raise bad_request(
-                    f'requested &user.DefaultInfo{{Name:"", UID:"{uid}", Groups:[]string{told}, '
+                    f'requested &user.DefaultInfo{{Name:"", UID:"{uid}", Groups:[]string{groups_text}, '
                     "Extra:map[string][]string(nil)} without impersonating a user name"
                 )
             return user
-        return self._impersonation.become(user, Identity(wanted, uid, groups, extra), action)
+        return self._impersonation.become(user, Identity(user_name, uid, groups, extra), action)
 
     def _permit(self, user: User, action: Action) -> None:
         if not self.rbac.allows(user, action):
@@ -226,8 +226,8 @@ class Server:
         return _no_page()
 
     def _discovery(self, request: web.Request, *, core: bool) -> web.Response:
-        wanted = request.headers.get("Accept", "")
-        if "as=APIGroupDiscoveryList" in wanted and "v=v2" in wanted and "v=v2beta1;" not in wanted.split(",")[0]:
+        accept = request.headers.get("Accept", "")
+        if "as=APIGroupDiscoveryList" in accept and "v=v2" in accept and "v=v2beta1;" not in accept.split(",")[0]:
             body = discovery.aggregated(self.rest.resources, core=core, elsewhere=self._api_services.backends.served)
             kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
             return web.Response(body=msgspec.json.encode(body), headers={"Content-Type": kind})
@@ -250,8 +250,8 @@ class Server:
         return _json(discovery.resource_list(found, f"{group}/{version}" if group else version))
 
     def _openapi_v2(self, request: web.Request) -> web.Response:
-        wanted = request.headers.get("Accept", "")
-        if "protobuf" in wanted and "application/json" not in wanted:
+        accept = request.headers.get("Accept", "")
+        if "protobuf" in accept and "application/json" not in accept:
             return web.Response(body=OPENAPI_V2, content_type=OPENAPI_V2_TYPE)
         return _bytes(self._schemas.older())
 
@@ -435,24 +435,24 @@ class Server:
     async def _delete(
         self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, warn: Warn
     ) -> web.Response:
-        wanted = await self._delete_options(request, resource, warn)
-        options = replace(options, dry_run=wanted.dry_run)
-        thing, is_gone = await self.rest.delete(resource, asking.namespace, asking.name, wanted, options, warn=warn)
+        deletion = await self._delete_options(request, resource, warn)
+        options = replace(options, dry_run=deletion.dry_run)
+        thing, is_gone = await self.rest.delete(resource, asking.namespace, asking.name, deletion, options, warn=warn)
         if is_gone and not resource.strategy.answers_deleted:
             return _json(success(resource.group, resource.plural, asking.name, thing["metadata"]["uid"]))
-        return _json(thing, 202 if not is_gone and wanted.cascades_the_old_way else 200)
+        return _json(thing, 202 if not is_gone and deletion.cascades_the_old_way else 200)
 
     async def _delete_options(self, request: web.Request, resource: Resource, warn: Warn) -> DeleteOptions:
-        wanted = await delete_options(self.rest.heavy, request)
-        if text := resource.strategy.delete_warning(wanted.propagation):
+        deletion = await delete_options(self.rest.heavy, request)
+        if text := resource.strategy.delete_warning(deletion.propagation):
             warn(text)
-        return wanted
+        return deletion
 
     async def _delete_collection(
         self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, warn: Warn
     ) -> web.Response:
-        wanted = await self._delete_options(request, resource, warn)
-        options = replace(options, dry_run=wanted.dry_run)
+        deletion = await self._delete_options(request, resource, warn)
+        options = replace(options, dry_run=deletion.dry_run)
         await lists.ready(self.rest, resource, asking.namespace, request.query)
         found = lists.page(self.rest, resource, asking.namespace, request.query)
         await self.rest.ready(resource, *found.entries)
@@ -460,7 +460,7 @@ class Server:
             metadata = msgspec.json.decode(entry.body)["metadata"]
             with contextlib.suppress(Failure):  # gone meanwhile: that was wanted
                 await self.rest.delete(
-                    resource, metadata.get("namespace", ""), metadata["name"], wanted, options, warn=warn
+                    resource, metadata.get("namespace", ""), metadata["name"], deletion, options, warn=warn
                 )
         return web.Response(body=lists.list_body(self.rest, resource, found), content_type="application/json")
 
@@ -538,8 +538,8 @@ class Server:
             case "finalize":
                 return _bytes(await subresources.finalize(rest, resource, name, await sent("Namespace")))
             case "token":
-                wanted = await sent("TokenRequest")
-                return _json(subresources.token_request(rest, self.tokens, namespace, name, wanted, options), 201)
+                body = await sent("TokenRequest")
+                return _json(subresources.token_request(rest, self.tokens, namespace, name, body, options), 201)
             case "log":
                 return await log_of(self.rest, self.logs, request, resource, asking)
         raise not_implemented(f"{resource.plural}/{asking.subresource} is not served by Fairlead's embedded cluster")

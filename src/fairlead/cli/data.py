@@ -268,7 +268,7 @@ def _shown(term: Mapping[str, Any]) -> str:
 )
 @cluster_options
 def dry_run_command(pods: Path, target: Target) -> None:
-    """Say how much of the bytes that recorded pods read would be local now, where they ran and at best."""
+    """Show how many of the bytes that recorded pods read would be local: on the nodes they ran on, and at best."""
     try:
         text = pods.read_text()
         document = json.loads(text) if text.lstrip().startswith("{\n") or '"items"' in text[:400] else None

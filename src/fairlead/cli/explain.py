@@ -95,7 +95,7 @@ def _explain_request(name: str, output: str, target: Target, *, offline: bool) -
     from fairlead.placement.api.schedule_pod import RequestView
 
     if offline:
-        mistake("--offline: a request is asked of a running Fairlead; name one with --server or --data")
+        mistake("--offline: requests need a running Fairlead; name one with --server or --data")
     try:
         view = target.ask(RequestView, f"/schedulePod/{urllib.parse.quote(name, safe='')}?explain=true")
     except NoAnswer as problem:

@@ -267,7 +267,7 @@ def what_if(
     output: str,
     target: Target,
 ) -> None:
-    """Tell what would become of a job now: it fits, with fewer workers, after another job, or never."""
+    """Show whether a job would fit now, with fewer workers, after another job, or never."""
     manifest = _manifest(file.read(), namespace)
     answer = _post(WhatIf, "/jobs/what-if", manifest, target)
     if output == "json":

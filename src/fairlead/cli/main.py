@@ -58,7 +58,7 @@ COMMON_OPTIONS = [
 SERVE_OPTIONS = [
     click.option("--kubeconfig", metavar="FILE", help="The cluster to run against.  [default: as kubectl]"),
     click.option("--context", help="The kubeconfig's context to use.  [default: its current one]"),
-    click.option("--namespace", help="Where leases live.  [default: fairlead-system]"),
+    click.option("--namespace", help="The namespace of Fairlead's leases.  [default: fairlead-system]"),
     click.option("--capabilities", metavar="A,B", help="Some of placement, jobs, tasks, data, modules."),
 ]
 UP_OPTIONS = [
@@ -125,7 +125,7 @@ def up(
     async def run(stop: asyncio.Event) -> None:
         from fairlead.cluster.clock import RealClock
 
-        await up_module.up(settings, options, clock=RealClock(), rng=random.random, stop=stop, say=click.echo)
+        await up_module.up(settings, options, clock=RealClock(), rng=random.random, stop=stop, echo=click.echo)
 
     _run(settings, run)
 

@@ -36,12 +36,12 @@ def replay(decision: Path, output: str) -> None:
         answer = {"id": document.id, "of": whom, "same": not differences, "differences": differences}
         click.echo(msgspec.json.encode(answer).decode())
     elif differences:
-        click.echo(f"{document.id}: {whom}: decided otherwise this time ({document.version} decided: {result})")
+        click.echo(f"{document.id}: {whom}: decided differently this time ({document.version} decided: {result})")
         for each in differences:
             click.echo(f"  {each}")
     else:
         nodes = len(document.snapshot.nodes)
-        click.echo(f"{document.id}: {whom}: the same in every bit, {nodes} nodes looked at: {result}")
+        click.echo(f"{document.id}: {whom}: the same result over {nodes} nodes: {result}")
     if differences:
         raise SystemExit(EXIT_DIFFERENT)
 

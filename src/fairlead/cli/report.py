@@ -30,7 +30,7 @@ def table_lines(summary: Summary) -> Iterator[str]:
     for pair in bad:
         yield f"  {pair.source} → {pair.destination}: {pair.successes}/{pair.requests}, mean {pair.mean_ms:g} ms"
     yield ""
-    yield "To blame:" if summary.blame else "Nobody is to blame."
+    yield "To blame:" if summary.blame else "No likely cause."
     for each in summary.blame:
         yield f"  {each.name} ({each.role}): {each.sentence}"
 
@@ -95,7 +95,7 @@ def _worst_html(summary: Summary) -> str:
 
 def _blame_html(summary: Summary) -> str:
     if not summary.blame:
-        return "<p class=good>Nobody is to blame.</p>"
+        return "<p class=good>No likely cause.</p>"
     rows = "".join(
         f"<p><b>{escape(each.name)}</b> as {escape(each.role)}: {escape(each.sentence)}</p>" for each in summary.blame
     )
@@ -111,7 +111,7 @@ def _matrix_html(matrix: Matrix) -> str:
         cells = "".join(_cell(matrix, source, name) for name in matrix.destinations)
         rows.append(f"<tr><th>{escape(source)}</th>{cells}</tr>")
     table = f"<table><tr><th>from \\ to</th>{head}</tr>{''.join(rows)}</table>"
-    return f"<h2>Who reached whom</h2><div class=wide>{table}</div>"
+    return f"<h2>Which agent reached which target</h2><div class=wide>{table}</div>"
 
 
 def _cell(matrix: Matrix, source: str, destination: str) -> str:

@@ -28,9 +28,9 @@ _CLUSTER: Final = (
 )
 _SERVER: Final = (
     click.option("--server", metavar="URL", help="A running Fairlead.  [default: that of --data]"),
-    click.option("--token", help="A token the cluster knows.  [default: the kubeconfig's]"),
-    click.option("--token-file", type=click.Path(path_type=Path), help="A file that holds one."),
-    click.option("--ca-file", type=click.Path(path_type=Path), help="The authority of the server's certificate (PEM)."),
+    click.option("--token", help="A bearer token that the cluster accepts.  [default: the kubeconfig's]"),
+    click.option("--token-file", type=click.Path(path_type=Path), help="A file with the token."),
+    click.option("--ca-file", type=click.Path(path_type=Path), help="The CA certificate of the server (PEM)."),
 )
 
 

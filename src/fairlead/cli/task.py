@@ -52,7 +52,7 @@ def create(file: Path, target: Target) -> None:
 @task.command(name="list")
 @cluster_options
 def list_(target: Target) -> None:
-    """Every task, and how far it is."""
+    """List tasks with their progress."""
 
     async def work(client: Client) -> list[tuple[str, Task]]:
         return [(name, each) for name, kind in KINDS.items() for each in await client.list(kind)]
@@ -86,7 +86,7 @@ def report(
     output: str,
     target: Target,
 ) -> None:
-    """What the agents of a task found: rounds, who reached whom, and who is to blame."""
+    """Show the results of a task: rounds, which agent reached which target, and likely causes of failures."""
     kind, name = _parse(what)
     try:
         summary = target.ask(Summary, f"/tasks/{kind}/{urllib.parse.quote(name, safe='')}/report")

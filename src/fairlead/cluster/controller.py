@@ -157,10 +157,10 @@ class Controller:
             async with asyncio.timeout(self._deadline_s):
                 wake = await self._reconcile(key)
         except (TemporaryError, Temporary, Conflict, TimeoutError) as problem:
-            asked_s = (
+            retry_after_s = (
                 problem.delay_s if isinstance(problem, TemporaryError) else getattr(problem, "retry_after_s", None)
             )
-            delay_s = self.queue.add_rate_limited(key, asked_s)
+            delay_s = self.queue.add_rate_limited(key, retry_after_s)
             log.info("try again", controller=self.name, key=key, problem=_error_text(problem), in_s=round(delay_s, 3))
             return "temporary"
         except NotLeader:

@@ -214,7 +214,7 @@ class ExecPlugin:
             expires_at = parse_time(status.expiration_timestamp) if status.expiration_timestamp is not None else None
         except ValueError:
             raise ConfigurationError(
-                f"the credential plugin {name!r} gave what expires at {status.expiration_timestamp!r}, which is no time"
+                f"the credential plugin {name!r} gave an invalid expirationTimestamp: {status.expiration_timestamp!r}"
             ) from None
         if status.client_certificate_data:
             self._use_certificate(status.client_certificate_data, status.client_key_data)

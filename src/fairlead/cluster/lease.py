@@ -158,7 +158,7 @@ class NamedLease:
             except (ClusterError, TimeoutError) as problem:
                 why = str(problem) or "no answer in time"
                 if why != logged:  # a lasting problem is logged once
-                    log.warning("lease out of reach, trying on", lease=self.name, problem=why)
+                    log.warning("lease not reachable, retrying", lease=self.name, problem=why)
                 logged = why
             self._changed.clear()
             await first_of(self._changed.wait(), self._clock.sleep(max(wait_s, 0.01)))
@@ -272,7 +272,7 @@ class NamedLease:
         """The watch logs it; without a watch, renewals are read by polling."""
 
     def absent(self) -> None:
-        log.warning("the server has no leases", lease=self.name)
+        log.warning("the server does not serve Leases", lease=self.name)
 
     def _see(self, lease: Lease, *, is_read: bool = False) -> None:
         seen = self._observed.lease.metadata if self._observed else None

@@ -73,8 +73,8 @@ async def _pause(
     if waited_s >= most_s:
         did = "refused us" if isinstance(problem, Refused) else "gave no answer"
         raise ClusterError(f"{client.described_as} {did} for {waited_s:.0f} s: {problem}") from problem
-    asked_s = problem.retry_after_s if isinstance(problem, Temporary) else None
-    delay_s = min(backoff.next_s(asked_s), most_s - waited_s)
+    retry_after_s = problem.retry_after_s if isinstance(problem, Temporary) else None
+    delay_s = min(backoff.next_s(retry_after_s), most_s - waited_s)
     log.warning("no cluster yet", problem=str(problem), again_in_s=round(delay_s, 1))
     await clock.sleep(delay_s)
 

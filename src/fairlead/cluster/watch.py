@@ -159,10 +159,10 @@ class Watch(Generic[T]):
                 continue  # the server ended the watch in its own good time
             cause = type(problem).__name__ if problem else "Ended"
             self._metrics.mirror_breaks.labels(self._kind.name, cause).inc()
-            asked_s = (
+            retry_after_s = (
                 min(problem.retry_after_s or 0.0, self.MOST_RETRY_AFTER_S) if isinstance(problem, Temporary) else None
             )
-            delay_s = self._backoff.next_s(asked_s)
+            delay_s = self._backoff.next_s(retry_after_s)
             if problem is not None:
                 sink.trouble(problem)
                 self._log(problem, delay_s)
@@ -185,7 +185,12 @@ class Watch(Generic[T]):
         if type(problem).__name__ != self._refusal:
             self._refusal = type(problem).__name__
             write = log.info if self._optional and isinstance(problem, NotFound) else log.warning
-            write("not followed, asking again quietly", kind=self._kind.name, problem=str(problem), hint=self._hint)
+            write(
+                "not followed, retrying without further logs",
+                kind=self._kind.name,
+                problem=str(problem),
+                hint=self._hint,
+            )
 
     def _well(self, sink: Sink[T]) -> None:
         sink.trouble(None)

@@ -96,10 +96,6 @@ class DatasetFacts:
     """The PersistentVolume of the claim."""
 
     @property
-    def is_reference(self) -> bool:
-        return self.physical != self.dataset
-
-    @property
     def fuse_set(self) -> str:
         """The DaemonSet of its fuse."""
         return fuse_set(self.dataset.name, self.runtime)

@@ -23,7 +23,7 @@ from fairlead.data.names import DOMAIN, DatasetName
 from fairlead.data.objects import DATASETS, Component, Dataset, requests_sum
 from fairlead.data.spec import DATA_GROUPS, PODS, DataGroup, ReaderPod
 from fairlead.data.view import DATASET_LABEL, GROUP_LABEL, ClusterView
-from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource
+from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource, changed_units
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
 from fairlead.model.kinds import Kind
 from fairlead.model.pod import SchedulerPod
@@ -235,13 +235,7 @@ class GroupSource(UnitSource):
 
     def changed(self) -> Iterable[tuple[str, Unit | None]]:
         keys, self._changed = self._changed, {}
-        found: list[tuple[str, Unit | None]] = []
-        for key in keys:
-            unit = self._unit(key)
-            if unit is not None or key in self._offered:
-                found.append((PREFIX + key, unit))
-            (self._offered.discard if unit is None else self._offered.add)(key)
-        return found
+        return changed_units(keys, self._unit, self._offered, PREFIX)
 
     def _unit(self, key: str) -> Unit | None:
         group: DataGroup | None = self._view.groups.get(key)

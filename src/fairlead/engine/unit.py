@@ -192,6 +192,22 @@ class UnitRefused(msgspec.Struct, frozen=True):
 UnitOutcome = UnitPlaced | UnitRefused
 
 
+def changed_units(
+    keys: Iterable[str], unit_of: Callable[[str], Unit | None], offered: set[str], prefix: str
+) -> list[tuple[str, Unit | None]]:
+    """What a source answers to `changed()`: each unit as it is now, None where one that was offered is no more.
+
+    `offered` holds the keys of the units that stand, and is brought up to date.
+    """
+    found: list[tuple[str, Unit | None]] = []
+    for key in keys:
+        unit = unit_of(key)
+        if unit is not None or key in offered:
+            found.append((prefix + key, unit))
+        (offered.discard if unit is None else offered.add)(key)
+    return found
+
+
 class Loss(Enum):
     """Why a member has its place no longer."""
 

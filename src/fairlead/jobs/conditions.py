@@ -9,8 +9,8 @@ import msgspec
 from fairlead.jobs.allocations import Place
 from fairlead.jobs.observed import JobInput
 from fairlead.jobs.spec import JobStatus
+from fairlead.model.conditions import transition_time
 from fairlead.model.meta import Condition
-from fairlead.model.times import rfc3339
 
 HELD_BACK: Final = "HeldBack"
 
@@ -64,7 +64,5 @@ def _entries(seen: JobInput, status: JobStatus, exhausted: frozenset[Place]) -> 
 
 def _condition(held: Condition | None, entry: Entry, now: datetime) -> Condition:
     kind, reason, message = entry
-    since = held.last_transition_time if held is not None and held.status == "True" else None
-    return Condition(
-        type=kind, status="True", reason=reason, message=message, last_transition_time=since or rfc3339(now)
-    )
+    since = transition_time(held, "True", now)
+    return Condition(type=kind, status="True", reason=reason, message=message, last_transition_time=since)

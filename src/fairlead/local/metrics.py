@@ -146,7 +146,7 @@ async def serving(
     """The API on a port of its own, and the APIService by which the API server finds it."""
     proxy = front_proxy(authentication)
     if proxy is None:
-        log.warning("no metrics: the API server does not say who its front proxy is")
+        log.warning("no metrics: the API server does not publish its front-proxy certificate")
         yield
         return
     material = renewed(None, (f"{SERVICE}.{namespace}.svc",), Lives(), clock.now())

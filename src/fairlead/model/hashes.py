@@ -1,4 +1,4 @@
-"""Short hashes: stable suffixes of names, from anything JSON can hold."""
+"""Stable hashes: suffixes of names from anything JSON can hold, and numbers from text."""
 
 import hashlib
 from typing import Any, Final
@@ -19,3 +19,8 @@ def short_hash(*parts: Any, length: int = 10) -> str:
         number, letter = divmod(number, len(ALPHABET))
         letters.append(ALPHABET[letter])
     return "".join(letters)
+
+
+def hash_number(text: str) -> int:
+    """A stable number of 64 bits, spread evenly."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

@@ -25,15 +25,12 @@ class HasMetadata(Protocol):
 T = TypeVar("T", bound=HasMetadata)
 
 
+def owner_reference(kind: Kind[Any], name: str, uid: str) -> Json:
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "name": name, "uid": uid}
+
+
 def controller_reference(kind: Kind[Any], owner: ObjectMeta) -> Json:
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "name": owner.name,
-        "uid": owner.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    return {**owner_reference(kind, owner.name, owner.uid), "controller": True, "blockOwnerDeletion": True}
 
 
 def is_controlled_by(thing: HasMetadata, owner: ObjectMeta) -> bool:

@@ -11,6 +11,11 @@ def rfc3339(at: datetime) -> str:
     return at.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
 
 
+def rfc3339_milli(at: datetime) -> str:
+    """With milliseconds, as Elasticsearch writes its dates."""
+    return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
 def rfc3339_micro(at: datetime) -> str:
     """As a MicroTime is written."""
     return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -18,6 +18,7 @@ import structlog
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Writer
 from fairlead.model.intents import Delete
 from fairlead.model.node import Node
@@ -380,15 +381,9 @@ class Bases:
             except Exception:
                 log.exception("bug while polling a base", base=base.name)
             wait_s = self._poll_s * (0.9 + 0.2 * self._rng())
-            waking = asyncio.create_task(base.wakeup.wait())
-            sleeping = asyncio.create_task(self._clock.sleep(wait_s))
-            try:
-                await asyncio.wait((waking, sleeping), return_when=asyncio.FIRST_COMPLETED)
-                # Commands come in bursts; one look serves them all.
-                await self._clock.sleep(SETTLE_S if waking.done() else 0.0)
-            finally:
-                waking.cancel()
-                sleeping.cancel()
+            await first_of(base.wakeup.wait(), self._clock.sleep(wait_s))
+            # Commands come in bursts; one look serves them all.
+            await self._clock.sleep(SETTLE_S if base.wakeup.is_set() else 0.0)
 
     async def _poll(self, base: Base) -> None:
         address = base.address

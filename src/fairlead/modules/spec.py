@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from fairlead.modules.names import BIZ_NAME_PREFIX, COMPONENT, MODULE
+from fairlead.modules.names import BIZ_NAME_PREFIX
 from fairlead.nodes.spec import Container, KubeletPod
 
 VERSION_NAMES: Final = ("BIZ_VERSION", "MODULE_VERSION")
@@ -77,10 +77,6 @@ def version_of(container: Container) -> str:
 def modules_of(pod: KubeletPod) -> dict[str, Module]:
     """By container."""
     return {each.name: module_of(each, pod.metadata.annotations) for each in pod.spec.containers}
-
-
-def is_module_pod(labels: Mapping[str, str]) -> bool:
-    return labels.get(COMPONENT) == MODULE
 
 
 def problem_with(container: Container) -> tuple[str, str] | None:

@@ -176,7 +176,7 @@ class MqttTunnel:
         try:
             await self._hear(replace(beat, tunnel=identity, skew_s=self.skew_s(identity)))
         except Exception:
-            log.exception("bug while hearing a base", base=identity[:200])
+            log.exception("bug in handling a heartbeat", base=identity[:200])
 
     async def _answer_query(self, identity: str, metadata: BaseMetadata) -> None:
         known = self._baseline(metadata) if metadata.identity == identity else None

@@ -129,14 +129,14 @@ def _failed(predicate: str, why: str) -> Rejection:
 def _insufficient(needs: Mapping[str, int], node: Node, occupancy: Occupancy) -> Rejection | None:
     offered = {name: amount(name, nanos(quantity)) for name, quantity in node.allocatable.items()}
     usual = (CPU, MEMORY, EPHEMERAL_STORAGE)
-    asked = [(PODS, 1, len(occupancy.charges))]
-    asked += [
+    needed = [(PODS, 1, len(occupancy.charges))]
+    needed += [
         (name, needs.get(name, 0), occupancy.used.get(name, 0))
         for name in (*usual, *sorted(needs.keys() - set(usual)))
         # An extended resource that the node does not know is somebody else's to count.
         if name in offered or not is_extended(name)
     ]
-    for name, requested, used in asked:
+    for name, requested, used in needed:
         capacity = offered.get(name, 0)
         if requested > 0 and requested > capacity - used:
             message = f"Node didn't have enough resource: {name}, requested: {requested}, used: {used}"

@@ -15,6 +15,7 @@ from fairlead.model.intents import Create, Intent, Patch
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import Condition
 from fairlead.model.node import Node
+from fairlead.model.owners import owner_reference
 from fairlead.model.quantity import Quantity, nanos
 from fairlead.model.resources import is_extended
 from fairlead.model.times import parse_time_or_none, rfc3339, rfc3339_micro
@@ -141,8 +142,8 @@ def _merged(
         theirs = there.pop(ours["type"], None)
         if theirs is not None and theirs.status == ours["status"]:
             ours = {**ours, "lastTransitionTime": theirs.last_transition_time or ours["lastTransitionTime"]}
-            told_at = parse_time_or_none(theirs.last_heartbeat_time)
-            is_old = told_at is None or (now - told_at).total_seconds() >= HEARTBEAT_S
+            reported_at = parse_time_or_none(theirs.last_heartbeat_time)
+            is_old = reported_at is None or (now - reported_at).total_seconds() >= HEARTBEAT_S
             is_changed = is_changed or is_old or theirs.reason != ours["reason"]
             is_changed = is_changed or (theirs.message or "") != ours.get("message", "")
         else:
@@ -223,7 +224,7 @@ def lease_body(profile: Profile, node_uid: str, now: datetime, duration_s: int =
         "metadata": {
             "name": profile.name,
             "namespace": LEASE_NAMESPACE,
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": profile.name, "uid": node_uid}],
+            "ownerReferences": [owner_reference(NODES, profile.name, node_uid)],
         },
         "spec": {
             "holderIdentity": profile.name,

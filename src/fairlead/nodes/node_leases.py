@@ -16,8 +16,9 @@ from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.model.intents import Create, Replace
 from fairlead.model.kinds import LEASES, Lease
+from fairlead.model.owners import owner_reference
 from fairlead.model.times import rfc3339_micro
-from fairlead.nodes.node import LEASE_DURATION_S, LEASE_NAMESPACE
+from fairlead.nodes.node import LEASE_DURATION_S, LEASE_NAMESPACE, NODES
 
 log = structlog.get_logger("fairlead.nodes")
 
@@ -141,7 +142,7 @@ class NodeLeases:
         metadata["labels"] = {**metadata.get("labels", {}), **self._labels}
         if node_uid:
             # Owned by its node, so that it goes when the node does.
-            metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node_uid}]
+            metadata["ownerReferences"] = [owner_reference(NODES, name, node_uid)]
         spec = current.spec if current is not None else None
         is_same = spec is not None and spec.holder_identity == holder
         transitions = (spec.lease_transitions or 0) if spec is not None else 0

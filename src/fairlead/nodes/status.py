@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from fairlead.model.conditions import transition_time
 from fairlead.model.meta import Condition
 from fairlead.model.pod import PodIP
 from fairlead.model.qos import qos_class
@@ -146,10 +147,8 @@ def _sidecars(pod: KubeletPod, inits: Iterable[ContainerStatus]) -> list[Contain
 
 
 def _condition(name: str, status: str, reason: str, message: str, before: Condition | None, now: datetime) -> Condition:
-    since = before.last_transition_time if before is not None and before.status == status else None
-    return Condition(
-        type=name, status=status, reason=reason, message=message, last_transition_time=since or rfc3339(now)
-    )
+    since = transition_time(before, status, now)
+    return Condition(type=name, status=status, reason=reason, message=message, last_transition_time=since)
 
 
 def is_same(one: PodStatus, other: PodStatus) -> bool:

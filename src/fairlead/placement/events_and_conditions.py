@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from fairlead.model.conditions import transition_time
 from fairlead.model.intents import Patch, RecordEvent, Regarding
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.times import rfc3339
@@ -41,14 +42,13 @@ def refused(
     status: dict[str, Any] = {}
     known = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
     if known is None or (known.status, known.reason, known.message) != ("False", because, message):
-        since = known.last_transition_time if known is not None and known.status == "False" else None
         condition = {
             "type": "PodScheduled",
             "status": "False",
             "reason": because,
             "message": message,
             "lastProbeTime": None,
-            "lastTransitionTime": since or rfc3339(now),
+            "lastTransitionTime": transition_time(known, "False", now),
         }
         status["conditions"] = [condition]
     if nominate is not None and nominate != pod.status.nominated_node_name:

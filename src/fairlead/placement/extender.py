@@ -166,9 +166,9 @@ def prioritised(cycle: Cycle, pod: SchedulerPod, names: Sequence[str]) -> dict[s
     """0..10 by name: our totals stretched over the nodes asked about; all 0 when they are level."""
     table = cycle.table
     evaluation = cycle.evaluation(pod)
-    asked_N = np.zeros(table.size, dtype=np.bool_)
-    asked_N[[table.row_of[name] for name in names if name in table.row_of]] = True
-    feasible_N = evaluation.feasible() & asked_N
+    named_N = np.zeros(table.size, dtype=np.bool_)
+    named_N[[table.row_of[name] for name in names if name in table.row_of]] = True
+    feasible_N = evaluation.feasible() & named_N
     scores = dict.fromkeys(names, 0)
     if not feasible_N.any():
         return scores

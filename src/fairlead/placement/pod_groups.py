@@ -19,13 +19,13 @@ from fairlead.cluster.errors import NotFound, Refused, Temporary
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Writer
-from fairlead.engine.unit import Domains, LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource
+from fairlead.engine.unit import Domains, LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource, changed_units
+from fairlead.model.conditions import transition_time
 from fairlead.model.intents import PatchStatus
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
 from fairlead.model.numbers import Int32
 from fairlead.model.pod import SchedulerPod
-from fairlead.model.times import rfc3339
 
 log = structlog.get_logger("fairlead.placement")
 
@@ -193,13 +193,7 @@ class PodGroups(UnitSource):
 
     def changed(self) -> Iterable[tuple[str, Unit | None]]:
         keys, self._changed = self._changed, {}
-        found: list[tuple[str, Unit | None]] = []
-        for key in keys:
-            unit = self._unit(key)
-            if unit is not None or key in self._offered:
-                found.append((PREFIX + key, unit))
-            (self._offered.discard if unit is None else self._offered.add)(key)
-        return found
+        return changed_units(keys, self._unit, self._offered, PREFIX)
 
     def _unit(self, key: str) -> Unit | None:
         group = self._groups.get(key) if self._groups is not None else None
@@ -298,10 +292,8 @@ def condition_of(group: PodGroup, outcome: UnitOutcome, kind: Kind[PodGroup], no
     known = next((each for each in conditions if each.type == SCHEDULED), None)
     if known is not None and (known.status, known.reason, known.message) == (status, reason, message):
         return None
-    since = known.last_transition_time if known is not None and known.status == status else None
-    condition = Condition(
-        type=SCHEDULED, status=status, reason=reason, message=message, last_transition_time=since or rfc3339(now)
-    )
+    since = transition_time(known, status, now)
+    condition = Condition(type=SCHEDULED, status=status, reason=reason, message=message, last_transition_time=since)
     metadata = group.metadata
     others = [each for each in conditions if each.type != SCHEDULED]
     return PatchStatus(

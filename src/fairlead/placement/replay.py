@@ -134,7 +134,7 @@ def read(text: bytes) -> DecisionDocument:
 
 
 def replay(document: DecisionDocument) -> list[str]:
-    """Decide again; what came out differently, as sentences. Nothing: it was the same in every bit."""
+    """Decide again; what came out differently, as sentences. Nothing: the results are identical."""
     try:
         cycle = cycle_of(document)
     except (ValueError, msgspec.ValidationError) as problem:

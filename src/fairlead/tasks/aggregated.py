@@ -96,7 +96,7 @@ class KdoctorReports:
             return None
         found = front_proxy(config_map)
         if found is None:
-            log.warning("no KdoctorReports: the API server does not say who its front proxy is")
+            log.warning("no KdoctorReports: the API server does not publish its front-proxy certificate")
         return found
 
     async def _register(self, authority: str) -> None:

@@ -72,7 +72,7 @@ class TaskApi:
                 "GET",
                 "/tasks/{kind}/{name}/report",
                 self._get,
-                "What the agents of a task found: rounds, matrix, worst pairs, and who is to blame.",
+                "The results of a task: rounds, matrix, worst pairs, and likely causes of failures.",
                 parameters={"kind": "NetReach, AppHttpHealthy or Netdns.", "name": "The task."},
                 gives={200: Summary},
             ),

@@ -35,7 +35,7 @@ from fairlead.tasks.plan import (
     plan_task,
     ready_actors,
 )
-from fairlead.tasks.sharing import Sharer, needs_carrier, owner_reference, shared_carrier, sharers, with_own_agents
+from fairlead.tasks.sharing import Sharer, needs_carrier, shared_carrier, sharers, task_reference, with_own_agents
 from fairlead.tasks.spec import KINDS, TASK_REPORTS, AppHttpHealthySpec, Task, TaskReport
 from fairlead.tasks.templates import (
     API_SERVICE,
@@ -300,7 +300,7 @@ class TaskController:
     async def _carrier(self, kind: str, task: Task, options: CarrierOptions, sharing: list[Sharer]) -> Carrier:
         specs = [each.spec for _, each in sharing] or [task.spec]
         if sharing:
-            owners = [owner_reference(*each) for each in sharing]
+            owners = [task_reference(*each) for each in sharing]
             built = carriers.build_common(shared_carrier(task), specs, owners, options)
         else:
             built = carriers.build(kind, task.metadata, task.spec, options)

@@ -11,12 +11,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from fairlead.model.conditions import transition_time
 from fairlead.model.cron import BadSchedule
 from fairlead.model.intents import Apply, Create, Delete, Intent, PatchStatus, event
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
 from fairlead.model.owners import is_controlled_by
-from fairlead.model.times import EARLIEST, bounded_time, rfc3339
+from fairlead.model.times import EARLIEST, bounded_time
 from fairlead.tasks import rounds, sharing, spec
 from fairlead.tasks.admission import start_with
 from fairlead.tasks.carrier import (
@@ -478,7 +479,7 @@ def _with_conditions(
     merged = []
     for condition in found:
         old = before.get(condition.type)
-        since = old.last_transition_time if old is not None and old.status == condition.status else rfc3339(now)
+        since = transition_time(old, condition.status, now)
         merged.append(msgspec.structs.replace(condition, last_transition_time=since))
     return msgspec.structs.replace(status, conditions=merged)
 

@@ -1,4 +1,4 @@
-"""From stored reports to what people read: rounds, a matrix of who reached whom, and who is to blame. Pure.
+"""From stored reports to what people read: rounds, a matrix of who reached whom, and likely causes. Pure.
 
 A destination that many sources fail to reach is to blame itself; a source that fails to reach many destinations, too.
 """

@@ -13,7 +13,7 @@ from fairlead.model.hashes import short_hash
 from fairlead.model.intents import Delete, Intent
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
-from fairlead.model.owners import as_json, patch_metadata, release
+from fairlead.model.owners import as_json, owner_reference, patch_metadata, release
 from fairlead.tasks.spec import GROUP, KINDS, SHARE_CARRIER, VERSION, AgentSpec, AppHttpHealthySpec, Task
 
 PREFIX: Final = "kdoctor-shared-"
@@ -63,14 +63,8 @@ def needs_carrier(task: Task) -> bool:
     return task.metadata.deletion_timestamp is None and not is_left
 
 
-def owner_reference(kind: str, task: Task) -> dict[str, Any]:
-    return {
-        "apiVersion": KINDS[kind].api_version,
-        "kind": kind,
-        "name": task.metadata.name,
-        "uid": task.metadata.uid,
-        "blockOwnerDeletion": True,
-    }
+def task_reference(kind: str, task: Task) -> dict[str, Any]:
+    return {**owner_reference(KINDS[kind], task.metadata.name, task.metadata.uid), "blockOwnerDeletion": True}
 
 
 def is_owner(workload: ObjectMeta, task: Task) -> bool:
@@ -81,7 +75,7 @@ def join(kind: Kind[Any], workload: ObjectMeta, task_kind: str, task: Task) -> l
     """The task becomes an owner, unless it is one."""
     if is_owner(workload, task):
         return []
-    owners = [*as_json(workload.owner_references), owner_reference(task_kind, task)]
+    owners = [*as_json(workload.owner_references), task_reference(task_kind, task)]
     return [patch_metadata(kind, workload, {"ownerReferences": owners})]
 
 

@@ -56,7 +56,7 @@ def front_proxy(config_map: ConfigMap | None) -> FrontProxy | None:
         names = msgspec.json.decode(data.get("requestheader-allowed-names") or "[]", type=list[str])
         headers = msgspec.json.decode(data.get("requestheader-username-headers") or "[]", type=list[str])
     except msgspec.DecodeError as problem:
-        log.warning("front proxy not understood", config_map=AUTHENTICATION, problem=str(problem))
+        log.warning("front-proxy configuration not readable", config_map=AUTHENTICATION, problem=str(problem))
         return None
     return FrontProxy(authority, frozenset(names[:MOST_NAMES]), headers[0] if headers else "X-Remote-User")
 
@@ -107,14 +107,18 @@ class AggregatedApi:
         async def answer(request: web.Request) -> web.Response:
             user = self._proxy.user(request)
             if user is None:
-                return _status(401, "Unauthorized", "only the API server's front proxy may call; ask the API server")
+                return _status(
+                    401,
+                    "Unauthorized",
+                    "only the API server's front proxy may call; send the request to the API server",
+                )
             try:
                 return await handle(request, user)
             except BadCall as problem:
                 return _status(400, "BadRequest", str(problem))
             except Exception:
                 log.exception("bug in an aggregated API", path=request.path)
-                return _status(500, "InternalError", "something went wrong here; it is in Fairlead's log")
+                return _status(500, "InternalError", "internal error; the reason is in Fairlead's log")
 
         return answer
 

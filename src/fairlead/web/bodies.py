@@ -19,5 +19,5 @@ async def whole_body(request: web.Request, most_bytes: int, within_s: float) -> 
                 if size > most_bytes:
                     raise too_large(most_bytes)
     except TimeoutError:
-        raise Problem(408, "Timeout", f"the body was not whole within {within_s:g} s") from None
+        raise Problem(408, "Timeout", f"the body did not arrive within {within_s:g} s") from None
     return b"".join(parts)

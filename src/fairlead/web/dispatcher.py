@@ -73,7 +73,7 @@ class Dispatcher:
         except Exception:
             # Our bug: the trace is for our log, the caller gets the error body.
             log.exception("bug in a handler", route=route, method=request.method)
-            answer = _answer(Problem(500, "InternalError", "something went wrong here; it is in Fairlead's log"))
+            answer = _answer(Problem(500, "InternalError", "internal error; the reason is in Fairlead's log"))
         self._answered.labels(route, request.method if known else "-", str(answer.status)).inc()
         return web.Response(
             body=answer.payload(),
@@ -94,12 +94,17 @@ class Dispatcher:
     async def _caller(self, request: web.Request, address: str, audiences: tuple[str, ...]) -> User:
         if not (request.secure or self._allow_plaintext or _is_here(address)):
             message = (
-                "a token must not cross a network in the clear: serve TLS (settings tls.certificate and tls.key), "
-                "or say api.allowPlaintext where something in front of Fairlead does"
+                "tokens from other machines are accepted only over TLS: serve it (tls.certificate, tls.key), "
+                "or set api.allowPlaintext if a proxy in front of Fairlead terminates it"
             )
             raise Problem(403, "InsecureTransport", message)
         if self._table.guard is None:
-            raise Problem(503, "Unavailable", "there is no cluster to ask about callers yet", retry_after_s=2.0)
+            raise Problem(
+                503,
+                "Unavailable",
+                "callers cannot be authenticated yet: the cluster is not reachable",
+                retry_after_s=2.0,
+            )
         authorization = request.headers.get("Authorization", "")
         return await self._table.guard.user(authorization, address, audiences)
 
@@ -107,9 +112,9 @@ class Dispatcher:
         methods = self._table.methods(request.path)
         if methods:
             allowed = ", ".join(methods)
-            message = f"{request.method} is not for this path; there is {allowed}"
+            message = f"{request.method} is not allowed here; allowed: {allowed}"
             return Problem(405, "MethodNotAllowed", message, headers={"Allow": allowed})
-        return Problem(404, "NotFound", "no such path; /docs lists what is served")
+        return Problem(404, "NotFound", "no such path; /docs lists the API")
 
 
 def _limited_as(user: User) -> str:

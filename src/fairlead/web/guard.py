@@ -120,7 +120,7 @@ class Guard:
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
-            raise unauthorized("wanted an Authorization header with a bearer token the cluster knows")
+            raise unauthorized("send an Authorization header with a bearer token that the cluster accepts")
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         key = (digest, audiences)
         known = self._users.get(key)
@@ -129,10 +129,10 @@ class Guard:
         if wait_s := self._unknown.take(address, self._clock.elapsed_s()):
             raise Problem(429, "TooManyRequests", "too many unknown tokens from this address", retry_after_s=wait_s)
         if not token.isascii():  # nobody's: no need to ask the cluster
-            raise unauthorized("the cluster does not know this token")
+            raise unauthorized("the cluster does not accept this token")
         review = await self._client.create(TOKEN_REVIEWS, _token_review(token, audiences))
         if not review.status.authenticated or not review.status.user.username:
-            raise unauthorized("the cluster does not know this token" + _issued_for(audiences))
+            raise unauthorized("the cluster does not accept this token" + _issued_for(audiences))
         # A server that knows nothing of audiences names none: such a token may be meant for anyone.
         if audiences and not set(audiences) & set(review.status.audiences or ()):
             raise unauthorized("the cluster does not confirm the audience of this token" + _issued_for(audiences))

@@ -12,13 +12,13 @@ from fairlead.web.routes import Answer, Call, Route, RouteTable
 REFERENCE = "#/components/schemas/{name}"
 FAILURES = {
     "400": "The body is not JSON.",
-    "401": "No token, or one the cluster does not know.",
+    "401": "No token, or one that the cluster does not accept.",
     "403": "The cluster's roles do not allow it.",
-    "404": "There is no such thing, or not for this caller.",
+    "404": "Not found, or the caller may not read it.",
     "413": "The body is too large.",
-    "422": "Well-formed, but it cannot be done as asked; `errors` tells which fields and why.",
-    "429": "Too often; `Retry-After` tells when again.",
-    "503": "Not now; `Retry-After` tells when again.",
+    "422": "Invalid; `errors` has the fields and the reasons.",
+    "429": "Too many requests; wait for `Retry-After`.",
+    "503": "Temporarily unavailable; wait for `Retry-After`.",
 }
 
 
@@ -34,8 +34,8 @@ def document(table: RouteTable) -> dict[str, Any]:
         "info": {
             "title": "Fairlead",
             "version": __version__,
-            "description": "A scheduling control plane for Kubernetes. Callers are who the cluster says they are, and "
-            "may do what the cluster's roles let them.",
+            "description": "A scheduling control plane for Kubernetes. The cluster authenticates callers, and its "
+            "roles authorize them.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "security": [{"token": []}],
@@ -43,7 +43,11 @@ def document(table: RouteTable) -> dict[str, Any]:
         "components": {
             "schemas": schemas,
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "A token the Kubernetes cluster knows."}
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A token that the Kubernetes cluster accepts.",
+                }
             },
         },
     }

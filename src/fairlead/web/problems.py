@@ -68,12 +68,12 @@ def too_large(most_bytes: int) -> Problem:
 def from_cluster(problem: ClusterError) -> Problem:
     """The answer for our own errors with the cluster: never the caller's mistake, sometimes with a Retry-After."""
     if isinstance(problem, Temporary):
-        message = f"the cluster does not answer as it should: {problem}"
+        message = f"the cluster gave an unexpected answer: {problem}"
         return Problem(503, "Unavailable", message, retry_after_s=problem.retry_after_s or RETRY_S)
     if isinstance(problem, Unauthorized | Forbidden):
-        message = f"the cluster does not let Fairlead do its part; are the roles of deploy/rbac applied? {problem}"
+        message = f"the cluster's roles do not allow Fairlead to do this; apply deploy/rbac: {problem}"
         return Problem(503, "Misconfigured", message, retry_after_s=30.0)
     if isinstance(problem, NotFound):
-        message = f"the cluster does not know a kind Fairlead needs; is deploy/crds applied? {problem}"
+        message = f"a kind that Fairlead needs is not defined on the cluster; apply deploy/crds: {problem}"
         return Problem(503, "Misconfigured", message, retry_after_s=30.0)
     return Problem(502, "ClusterRefused", f"the cluster refused: {problem}")

@@ -82,7 +82,7 @@ def test_a_taint_that_is_there_keeps_its_time() -> None:
 
 
 def test_where_nobody_is_heard_nobody_is_driven_out() -> None:
-    intents = plan_node(seen(node("n1", ready="Unknown"), 100, is_anyone_heard=False), NOW)
+    intents = plan_node(seen(node("n1", ready="Unknown"), 100, is_any_alive=False), NOW)
     assert taints(intents) == [(UNREACHABLE, "NoSchedule")]
 
 

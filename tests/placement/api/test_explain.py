@@ -152,7 +152,7 @@ async def test_decisions_are_listed_and_made_again_from_their_documents(
         file = tmp_path / "decision.json"
         file.write_bytes(msgspec.json.encode(told.body))
         result = CliRunner().invoke(replay_command, [str(file)])
-        assert (result.exit_code, "the same in every bit" in result.output) == (0, True), result.output
+        assert (result.exit_code, "the same result" in result.output) == (0, True), result.output
     assert (await api.ask("GET", f"/decisions/{whole['decisions'][0]['id']}", "token-of-bob")).status == 403
     process = whole["decisions"][0]["id"].partition("-")[0]
     for wrong, why in (

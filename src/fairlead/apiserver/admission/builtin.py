@@ -81,9 +81,9 @@ class BuiltIn:
         if (old.get("status") or {}).get("phase") != "Bound":
             why = "Only bound persistent volume claims can be expanded"
             raise forbidden("", "persistentvolumeclaims", name, why)
-        wanted = claim["spec"].get("storageClassName", "")
-        found = self._reader.find("storage.k8s.io/storageclasses", wanted) or {}
-        if wanted != old["spec"].get("storageClassName", "") or not found.get("allowVolumeExpansion"):
+        class_name = claim["spec"].get("storageClassName", "")
+        found = self._reader.find("storage.k8s.io/storageclasses", class_name) or {}
+        if class_name != old["spec"].get("storageClassName", "") or not found.get("allowVolumeExpansion"):
             why = (
                 "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
                 "support resize"
@@ -108,12 +108,12 @@ class BuiltIn:
         if account is None:
             why = f'error looking up service account {attempt.namespace}/{name}: serviceaccount "{name}" not found'
             raise forbidden("", "pods", _name_or_prefix(attempt), why)
-        wanted = spec.get("automountServiceAccountToken")
-        if wanted is None:
-            wanted = account.get("automountServiceAccountToken", True)
+        is_mounted = spec.get("automountServiceAccountToken")
+        if is_mounted is None:
+            is_mounted = account.get("automountServiceAccountToken", True)
         if account.get("imagePullSecrets") and not spec.get("imagePullSecrets"):
             spec["imagePullSecrets"] = account["imagePullSecrets"]
-        if wanted:
+        if is_mounted:
             self._mount_token(spec)
 
     async def _account(self, namespace: str, name: str) -> JsonObject | None:
@@ -241,9 +241,9 @@ class BuiltIn:
     def _new_node(node: JsonObject) -> None:
         """Taint a new node until its Ready condition is true."""
         taints = node.setdefault("spec", {}).setdefault("taints", [])
-        wanted = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-        if not any((each.get("key"), each.get("effect")) == tuple(wanted.values()) for each in taints):
-            taints.append(wanted)
+        taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+        if not any((each.get("key"), each.get("effect")) == tuple(taint.values()) for each in taints):
+            taints.append(taint)
 
     def _storage_class(self, claim: JsonObject) -> None:
         if "storageClassName" in claim["spec"]:

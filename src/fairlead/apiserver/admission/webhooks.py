@@ -302,8 +302,8 @@ def _rule_matches(rule: JsonObject, attempt: AdmissionAttributes) -> bool:
     if scope != "*" and (scope == "Namespaced") != resource.namespaced:
         return False
     called = f"{resource.plural}/{attempt.subresource}" if attempt.subresource else resource.plural
-    for wanted in rule.get("resources") or ():
-        pattern = re.escape(wanted).replace(r"\*", "[^/]+")
-        if wanted == "*/*" or re.fullmatch(pattern, called):
+    for name in rule.get("resources") or ():
+        pattern = re.escape(name).replace(r"\*", "[^/]+")
+        if name == "*/*" or re.fullmatch(pattern, called):
             return True
     return False

@@ -18,8 +18,8 @@ def role(name: str, *rules: Mapping[str, Any], gathers: str = "", given_to: str 
         labels[f"{GROUP}/aggregate-to-{given_to}"] = "true"
     made: dict[str, Any] = {**_head("ClusterRole", name, labels), "rules": list(rules)}
     if gathers:
-        wanted = {f"{GROUP}/aggregate-to-{gathers}": "true"}
-        made["aggregationRule"] = {"clusterRoleSelectors": [{"matchLabels": wanted}]}
+        selector = {f"{GROUP}/aggregate-to-{gathers}": "true"}
+        made["aggregationRule"] = {"clusterRoleSelectors": [{"matchLabels": selector}]}
     return made
 
 

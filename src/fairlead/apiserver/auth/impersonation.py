@@ -51,35 +51,35 @@ class Impersonation:
         self._rbac = rbac
         self._worked: dict[str, str] = {}
 
-    def become(self, asker: User, wanted: Identity, action: Action) -> User:
+    def become(self, asker: User, identity: Identity, action: Action) -> User:
         """The user to go on as, or the refusal."""
         known = self._worked.get(asker.name)
-        modes = [*([] if known is None else [known]), *(mode for mode in _modes(wanted) if mode != known)]
+        modes = [*([] if known is None else [known]), *(mode for mode in _modes(identity) if mode != known)]
         refusal: Failure | None = None
         for mode in modes:
-            if mode != _OLD and mode not in _modes(wanted):
+            if mode != _OLD and mode not in _modes(identity):
                 continue
-            found = self._refused(asker, wanted, action, mode)
+            found = self._refused(asker, identity, action, mode)
             if found is None:
                 if len(self._worked) >= MOST_REMEMBERED:
                     self._worked.clear()
                 self._worked[asker.name] = mode
-                return _become(wanted, mode)
+                return _become(identity, mode)
             refusal = refusal or found
         assert refusal is not None
         raise refusal
 
-    def _refused(self, asker: User, wanted: Identity, action: Action, mode: str) -> Failure | None:
+    def _refused(self, asker: User, identity: Identity, action: Action, mode: str) -> Failure | None:
         if mode != _OLD:
             on = replace(action, verb=f"impersonate-on:{mode}:{action.verb}")
             if not self._rbac.allows(asker, on):
                 return refusal(asker, on)
-            if "system:masters" in wanted.groups:
-                asked = Action(f"impersonate:{mode}", _AUTHENTICATION, "groups", name="system:masters")
-                return refusal(asker, asked, "impersonating the system:masters group is not allowed")
-        for asked in _checks(wanted, mode):
-            if not self._rbac.allows(asker, asked):
-                return refusal(asker, asked)
+            if "system:masters" in identity.groups:
+                check = Action(f"impersonate:{mode}", _AUTHENTICATION, "groups", name="system:masters")
+                return refusal(asker, check, "impersonating the system:masters group is not allowed")
+        for check in _checks(identity, mode):
+            if not self._rbac.allows(asker, check):
+                return refusal(asker, check)
         return None
 
 
@@ -93,40 +93,40 @@ def refusal(user: User, action: Action, more: str = "") -> Failure:
     return forbidden(action.group, action.resource, action.name, why + more)
 
 
-def _modes(wanted: Identity) -> list[str]:
-    if wanted.node:
-        return ["arbitrary-node", _OLD] if wanted.is_only_a_name else [_OLD]
-    if wanted.account is not None:
-        return ["serviceaccount", _OLD] if wanted.is_only_a_name else [_OLD]
+def _modes(identity: Identity) -> list[str]:
+    if identity.node:
+        return ["arbitrary-node", _OLD] if identity.is_only_a_name else [_OLD]
+    if identity.account is not None:
+        return ["serviceaccount", _OLD] if identity.is_only_a_name else [_OLD]
     return ["user-info", _OLD]
 
 
-def _checks(wanted: Identity, mode: str) -> list[Action]:
+def _checks(identity: Identity, mode: str) -> list[Action]:
     verb, group = (f"impersonate:{mode}", _AUTHENTICATION) if mode != _OLD else ("impersonate", "")
-    if wanted.account is not None:
-        space, name = wanted.account
-        asked = [Action(verb, group, "serviceaccounts", name=name, namespace=space)]
-    elif wanted.node and mode != _OLD:
-        asked = [Action(verb, group, "nodes", name=wanted.node)]
+    if identity.account is not None:
+        space, name = identity.account
+        checks = [Action(verb, group, "serviceaccounts", name=name, namespace=space)]
+    elif identity.node and mode != _OLD:
+        checks = [Action(verb, group, "nodes", name=identity.node)]
     else:
-        asked = [Action(verb, group, "users", name=wanted.name)]
-    if wanted.uid:
-        asked.append(Action(verb, _AUTHENTICATION, "uids", name=wanted.uid))
-    asked += [Action(verb, group, "groups", name=each) for each in wanted.groups]
-    for key, values in wanted.extra.items():
-        asked += [Action(verb, _AUTHENTICATION, "userextras", key, value) for value in values]
-    return asked
+        checks = [Action(verb, group, "users", name=identity.name)]
+    if identity.uid:
+        checks.append(Action(verb, _AUTHENTICATION, "uids", name=identity.uid))
+    checks += [Action(verb, group, "groups", name=each) for each in identity.groups]
+    for key, values in identity.extra.items():
+        checks += [Action(verb, _AUTHENTICATION, "userextras", key, value) for value in values]
+    return checks
 
 
-def _become(wanted: Identity, mode: str) -> User:
-    groups = wanted.groups
-    if wanted.account is not None and not groups:
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{wanted.account[0]}")
-    elif wanted.node and mode != _OLD:
+def _become(identity: Identity, mode: str) -> User:
+    groups = identity.groups
+    if identity.account is not None and not groups:
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{identity.account[0]}")
+    elif identity.node and mode != _OLD:
         groups = ("system:nodes",)
     everybody: tuple[str, ...] = ("system:authenticated",)
-    if wanted.name == "system:anonymous":
+    if identity.name == "system:anonymous":
         everybody = ("system:unauthenticated",)
     elif "system:unauthenticated" in groups:
         everybody = ()
-    return User(wanted.name, wanted.uid, tuple(dict.fromkeys((*groups, *everybody))), wanted.extra)
+    return User(identity.name, identity.uid, tuple(dict.fromkeys((*groups, *everybody))), identity.extra)

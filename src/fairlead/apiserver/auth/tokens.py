@@ -63,11 +63,11 @@ class Tokens:
         claims = self._claims(written)
         if claims.get("iss") != ISSUER:
             raise BadToken
-        meant = claims.get("aud", ())
-        accepted = [each for each in audiences if each in meant]
+        issued_for = claims.get("aud", ())
+        accepted = [each for each in audiences if each in issued_for]
         if not accepted:
-            listed, wanted = (" ".join(f'"{each}"' for each in names) for names in (meant, audiences))
-            raise BadToken(f"token audiences [{listed}] is invalid for the target audiences [{wanted}]")
+            listed, requested = (" ".join(f'"{each}"' for each in names) for names in (issued_for, audiences))
+            raise BadToken(f"token audiences [{listed}] is invalid for the target audiences [{requested}]")
         if now.timestamp() >= claims.get("exp", 0):
             raise BadToken("service account token has expired")
         if now.timestamp() < claims.get("nbf", 0):

@@ -57,7 +57,7 @@ def problem_with_message(rule: Json, self: cel_types.Type | None) -> str:
     if not text.strip():
         return ""
     old = cel_types.DYN if rule.get("optionalOldSelf") else self
-    problem = cel_types.problem_with(text, self or cel_types.DYN, old, wanted="string")
+    problem = cel_types.problem_with(text, self or cel_types.DYN, old, expected="string")
     return f"messageExpression {problem}" if problem else ""
 
 

@@ -60,8 +60,8 @@ class _Token:
 
 def parse(text: str) -> Node:
     if len(text) > MOST_CODE_POINTS:
-        told = f"expression code point size exceeds limit: size: {len(text)}, limit {MOST_CODE_POINTS}"
-        raise SyntaxMistake(NOWHERE, told)
+        message = f"expression code point size exceeds limit: size: {len(text)}, limit {MOST_CODE_POINTS}"
+        raise SyntaxMistake(NOWHERE, message)
     reader = _Reader(_tokens(text), len(text))
     try:
         node = reader.expression()

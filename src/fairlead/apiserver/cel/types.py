@@ -129,13 +129,13 @@ def _fields(schema: Json, escape: Any, root: bool, name: str) -> dict[str, Type]
     return found
 
 
-def problem_with(rule: str, self: Type, old: Type | None = None, *, wanted: str = "bool") -> str:
+def problem_with(rule: str, self: Type, old: Type | None = None, *, expected: str = "bool") -> str:
     """The compiler's complaint about a rule over `self`, or about its message; empty where there is none."""
     found = _typed(rule, {"self": self, "oldSelf": old or self})
     if isinstance(found, str):
         return found
-    if found[0].name not in (wanted, "dyn"):
-        return "cel expression must evaluate to a bool" if wanted == "bool" else f"must evaluate to a {wanted}"
+    if found[0].name not in (expected, "dyn"):
+        return "cel expression must evaluate to a bool" if expected == "bool" else f"must evaluate to a {expected}"
     return ""
 
 
@@ -151,8 +151,8 @@ def _typed(text: str, names: Mapping[str, Type]) -> tuple[Type, Node] | str:
     except RecursionError:
         return f"compilation failed: {pointed(text, NOWHERE, 'max recursion depth exceeded')}"
     if checker.mistakes:
-        told = sorted(set(checker.mistakes))
-        return "compilation failed: " + "\n".join(pointed(text, at, why) for at, why in told)
+        mistakes = sorted(set(checker.mistakes))
+        return "compilation failed: " + "\n".join(pointed(text, at, why) for at, why in mistakes)
     return found, tree
 
 

@@ -191,14 +191,14 @@ def _conflicts(managers: _Managers, self: _Manager, changed: Tree) -> dict[_Mana
 
 
 def _by_field(conflicts: dict[_Manager, Paths]) -> list[Conflict]:
-    told: list[Conflict] = []
+    listed: list[Conflict] = []
     left = MOST_SHOWN
     for manager in sorted(conflicts, key=lambda each: (each.name, each.operation, each.version, each.subresource)):
         for path in in_order(conflicts[manager]):
             text = path_text(path) if left > 0 else "..."
             left -= len(text)
-            told.append(Conflict(str(manager), text, f"conflict with {manager}"))
-    return told
+            listed.append(Conflict(str(manager), text, f"conflict with {manager}"))
+    return listed
 
 
 def _all_allowed(schema: Schema, live: Json, manager: str, conflicts: dict[_Manager, Paths]) -> bool:

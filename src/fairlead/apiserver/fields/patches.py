@@ -59,11 +59,11 @@ def check_patch(form: str, patch: Any) -> None:
         _wrong_shape("error decoding patch: " if form == "merge" else "", patch, "map[string]interface {}")
 
 
-def _wrong_shape(prefix: str, value: Any, wanted: str) -> NoReturn:
+def _wrong_shape(prefix: str, value: Any, expected: str) -> NoReturn:
     if value is None:
         raise PatchFailed(400, f"{prefix}unexpected end of JSON input")
     seen = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}.get(type(value), "object")
-    raise PatchFailed(400, f"{prefix}json: cannot unmarshal {seen} into Go value of type {wanted}")
+    raise PatchFailed(400, f"{prefix}json: cannot unmarshal {seen} into Go value of type {expected}")
 
 
 # --- JSON patch -------------------------------------------------------------------------------------------------

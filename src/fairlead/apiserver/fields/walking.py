@@ -168,10 +168,10 @@ def _merged_list(schema: Schema, live: list[Any], applied: list[Any]) -> list[An
     items = schema.items or DEDUCED
     left = [element_of(schema, item) for item in live]
     right = [element_of(schema, item) for item in applied]
-    lives, wanted = dict(zip(left, live, strict=True)), dict(zip(right, applied, strict=True))
+    lives, by_key = dict(zip(left, live, strict=True)), dict(zip(right, applied, strict=True))
 
     def joined(element: str) -> Any:
-        return merge(items, lives[element], wanted[element]) if element in lives else copied(wanted[element])
+        return merge(items, lives[element], by_key[element]) if element in lives else copied(by_key[element])
 
     shared = [element for element in right if element in lives]
     out: list[Any] = []
@@ -187,11 +187,11 @@ def _merged_list(schema: Schema, live: list[Any], applied: list[Any]) -> list[An
                 done.add(left[at])
                 at, to = at + 1, to + 1
                 continue
-            if left[at] in wanted and next_shared is not None and next_shared != left[at]:
+            if left[at] in by_key and next_shared is not None and next_shared != left[at]:
                 at += 1
                 continue
         if at < len(left):
-            if left[at] not in wanted:
+            if left[at] not in by_key:
                 out.append(live[at])
                 at += 1
                 continue

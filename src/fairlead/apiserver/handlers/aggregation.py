@@ -32,7 +32,7 @@ async def pass_on(services: ApiServices, backend: Backend, request: web.Request,
     try:
         base, tls, name = services.backends.address(backend)
     except Unreachable as problem:
-        log.info("APIService out of reach", service=backend.name, problem=str(problem))
+        log.info("APIService not reachable", service=backend.name, problem=str(problem))
         raise unavailable() from None
     assert services.session is not None
     timeout = aiohttp.ClientTimeout(total=LONGEST_S, sock_connect=CONNECT_S)

@@ -80,7 +80,7 @@ def resource_list(resources: Iterable[Resource], api_version: str) -> dict[str, 
             entry["storageVersionHash"] = storage_hash(resource)
         listed.append(entry)
         for sub in _in_order(resource):
-            told: dict[str, Any] = {
+            subresource: dict[str, Any] = {
                 "name": f"{resource.plural}/{sub.name}",
                 "singularName": "",
                 "namespaced": resource.namespaced,
@@ -88,8 +88,8 @@ def resource_list(resources: Iterable[Resource], api_version: str) -> dict[str, 
                 "verbs": list(sub.verbs),
             }
             if sub.version and (sub.group, sub.version) != (resource.group, resource.version):
-                told |= {"group": sub.group, "version": sub.version}
-            listed.append(told)
+                subresource |= {"group": sub.group, "version": sub.version}
+            listed.append(subresource)
     made: dict[str, Any] = {"kind": "APIResourceList"}
     if "/" in api_version:
         made["apiVersion"] = "v1"  # the core group's list does not say
@@ -154,7 +154,7 @@ def discovered_elsewhere(group: str, version: str, listed: list[dict[str, Any]])
 
 
 def _discovered(resource: Resource) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "resource": resource.plural,
         "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
         "scope": "Namespaced" if resource.namespaced else "Cluster",
@@ -162,11 +162,11 @@ def _discovered(resource: Resource) -> dict[str, Any]:
         "verbs": list(resource.verbs),
     }
     if resource.short_names:
-        told["shortNames"] = list(resource.short_names)
+        entry["shortNames"] = list(resource.short_names)
     if resource.categories:
-        told["categories"] = list(resource.categories)
+        entry["categories"] = list(resource.categories)
     if resource.subresources:
-        told["subresources"] = [
+        entry["subresources"] = [
             {
                 "subresource": sub.name,
                 "responseKind": {
@@ -178,4 +178,4 @@ def _discovered(resource: Resource) -> dict[str, Any]:
             }
             for sub in _in_order(resource)
         ]
-    return told
+    return entry

@@ -62,21 +62,21 @@ def page(rest: Rest, resource: Resource, namespace: str, query: Mapping[str, str
     whole_number(query, "timeoutSeconds")  # a list is never that slow, but a number it must be
     matches = selected(resource, namespace, query)
     token = query.get("continue", "")
-    wanted = query.get("resourceVersion", "")
+    version = query.get("resourceVersion", "")
     how = query.get("resourceVersionMatch", "")
     store = rest.store
     prefix = f"{namespace}/" if resource.namespaced and namespace else ""
     revision, start = store.revision, ""
     if token:
         revision, start = _read_token(token, store.revision)
-    elif how == "Exact" or (limit and not how and wanted not in ("", "0")):
+    elif how == "Exact" or (limit and not how and version not in ("", "0")):
         # Pages are of one version: where one is named, of that.
-        revision = int(wanted)
+        revision = int(version)
         if revision > store.revision:
             raise _too_large(revision, store.revision)
-    elif wanted not in ("", "0") and int(wanted) > store.revision:
-        raise _too_large(int(wanted), store.revision)
-    if wanted == "0" and not token:
+    elif version not in ("", "0") and int(version) > store.revision:
+        raise _too_large(int(version), store.revision)
+    if version == "0" and not token:
         limit = 0  # whatever is at hand, all of it
     entries: list[Entry] = []
     last = ""
@@ -125,10 +125,10 @@ def _items(rest: Rest, resource: Resource, prefix: str, revision: int, start: st
 
 
 def check_list_options(query: Mapping[str, str]) -> None:
-    wanted, how = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+    version, how = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
     field = "resourceVersionMatch"
     causes = []
-    if how and not wanted:
+    if how and not version:
         why = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
         causes.append(("FieldValueForbidden", why, field))
     if how and query.get("continue"):
@@ -137,7 +137,7 @@ def check_list_options(query: Mapping[str, str]) -> None:
     if how and how not in ("Exact", "NotOlderThan"):
         why = f'Unsupported value: "{how}": supported values: "Exact", "NotOlderThan", ""'
         causes.append(("FieldValueNotSupported", why, field))
-    if how == "Exact" and wanted == "0":
+    if how == "Exact" and version == "0":
         why = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
         causes.append(("FieldValueForbidden", why, field))
     if query.get("sendInitialEvents"):
@@ -148,10 +148,10 @@ def check_list_options(query: Mapping[str, str]) -> None:
 
 
 def check_list_version(query: Mapping[str, str]) -> None:
-    wanted = query.get("resourceVersion", "")
-    if wanted and version_problem(wanted):
-        raise bad_request(f"invalid resource version: {not_a_version(wanted)}")
-    if query.get("continue") and wanted not in ("", "0"):
+    version = query.get("resourceVersion", "")
+    if version and version_problem(version):
+        raise bad_request(f"invalid resource version: {not_a_version(version)}")
+    if query.get("continue") and version not in ("", "0"):
         raise bad_request("specifying resource version is not allowed when using continue")
 
 
@@ -202,11 +202,11 @@ def _read_token(token: str, newest: int) -> tuple[int, str]:
     return found.revision, found.start
 
 
-def _too_large(wanted: int, newest: int) -> Failure:
+def _too_large(version: int, newest: int) -> Failure:
     return Failure(
         504,
         "Timeout",
-        f"Too large resource version: {wanted}, current: {newest}",
+        f"Too large resource version: {version}, current: {newest}",
         {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
         retry_after_s=1,
     )

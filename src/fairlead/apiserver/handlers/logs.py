@@ -28,15 +28,15 @@ async def log(
     pod = rest.thing(resource, rest.entry(resource, asking.namespace, asking.name))
     query = dict(request.query)
     names = [each["name"] for key in ("containers", "initContainers") for each in pod["spec"].get(key) or ()]
-    wanted = query.get("container") or (
+    container = query.get("container") or (
         pod["spec"]["containers"][0]["name"] if len(pod["spec"]["containers"]) == 1 else ""
     )
-    if not wanted:
+    if not container:
         listed = " ".join(each["name"] for each in pod["spec"]["containers"])
         raise bad_request(f"a container name must be specified for pod {asking.name}, choose one of: [{listed}]")
-    if wanted not in names:
-        raise bad_request(f"container {wanted} is not valid for pod {asking.name}")
-    query["container"] = wanted
+    if container not in names:
+        raise bad_request(f"container {container} is not valid for pod {asking.name}")
+    query["container"] = container
     for number in ("tailLines", "limitBytes", "sinceSeconds"):
         value = whole_number(query, number)
         if value is not None and value < (1 if number != "tailLines" else 0):

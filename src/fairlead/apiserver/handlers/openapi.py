@@ -77,9 +77,9 @@ def explainable(document: JsonObject) -> JsonObject:
 
 
 def _named(place: JsonObject) -> JsonObject:
-    told = {key: value for key, value in place.items() if key in ("format", "oneOf")}
-    for name, meant in _NAMED.items():
-        if told == meant if place else "FieldsV1" in name:
-            rest = {key: value for key, value in place.items() if key not in told}
+    schema = {key: value for key, value in place.items() if key in ("format", "oneOf")}
+    for name, schema_part in _NAMED.items():
+        if schema == schema_part if place else "FieldsV1" in name:
+            rest = {key: value for key, value in place.items() if key not in schema}
             return {"allOf": [{"$ref": f"#/components/schemas/{name}"}], **rest}
     return place

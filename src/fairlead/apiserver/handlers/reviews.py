@@ -73,8 +73,8 @@ def token_review(tokens: Tokens, sent: JsonObject, now: datetime) -> JsonObject:
     try:
         user, audiences = tokens.review(spec.get("token", ""), now, spec.get("audiences") or [ISSUER])
     except BadToken as problem:
-        told = f"[invalid bearer token, {problem}]" if str(problem) else "invalid bearer token"
-        return {"user": {}, "error": told}
+        message = f"[invalid bearer token, {problem}]" if str(problem) else "invalid bearer token"
+        return {"user": {}, "error": message}
     return {"authenticated": True, "user": user_info(user), "audiences": audiences}
 
 

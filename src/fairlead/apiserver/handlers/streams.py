@@ -23,14 +23,14 @@ def check(request: web.Request, asking: RequestInfo, pod: JsonObject) -> str:
     return container
 
 
-def container_of(pod: JsonObject, wanted: str) -> str:
+def container_of(pod: JsonObject, container: str) -> str:
     """The named container, or the only one."""
     name = pod["metadata"]["name"]
     names = [each["name"] for key in ("containers", "initContainers") for each in pod["spec"].get(key) or ()]
     alone = pod["spec"]["containers"][0]["name"] if len(pod["spec"]["containers"]) == 1 else ""
-    if not wanted and not alone:
+    if not container and not alone:
         listed = " ".join(each["name"] for each in pod["spec"]["containers"])
         raise bad_request(f"a container name must be specified for pod {name}, choose one of: [{listed}]")
-    if wanted and wanted not in names:
-        raise bad_request(f"container {wanted} is not valid for pod {name}")
-    return wanted or alone
+    if container and container not in names:
+        raise bad_request(f"container {container} is not valid for pod {name}")
+    return container or alone

@@ -46,7 +46,7 @@ def scale_of(resource: Resource, thing: JsonObject) -> JsonObject:
     else:
         replicas = thing["spec"].get("replicas", 0)
         current = (thing.get("status") or {}).get("replicas", 0)
-        text = selector_text(thing["spec"].get("selector"), is_map=resource.kind == "ReplicationController")
+        text = selector_text(thing["spec"].get("selector"), is_map=resource.strategy.selector_is_map)
     spec = {"replicas": replicas} if replicas else {}
     status: JsonObject = {"replicas": current or 0}
     if text:
@@ -65,17 +65,17 @@ def with_scale(resource: Resource, thing: JsonObject, sent: Any, options: Option
             raise unusable_patch(sent, problem.why) from None
         raise Undecodable(problem) from None
     check_name(scale.get("metadata") or {}, name)
-    wanted = (scale.get("spec") or {}).get("replicas", 0)
-    if wanted < 0:
-        why = f"Invalid value: {wanted}: must be greater than or equal to 0"
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    if replicas < 0:
+        why = f"Invalid value: {replicas}: must be greater than or equal to 0"
         raise invalid("autoscaling", "Scale", name, [("FieldValueInvalid", why, "spec.replicas")])
     changed = copy.deepcopy(thing)
     if resource.custom is not None:
         paths = resource.custom.scale(resource.version)
         assert paths is not None
-        resource.custom.put(changed, paths[0], wanted)
+        resource.custom.put(changed, paths[0], replicas)
     else:
-        changed["spec"]["replicas"] = wanted
+        changed["spec"]["replicas"] = replicas
     version = (scale.get("metadata") or {}).get("resourceVersion")
     if version:
         changed["metadata"]["resourceVersion"] = version
@@ -139,12 +139,12 @@ async def apply_scale(
 
 
 def _replicas_path(resource: Resource) -> tuple[str, ...]:
-    told = ".spec.replicas"
+    path = ".spec.replicas"
     if resource.custom is not None:
         paths = resource.custom.scale(resource.version)
         assert paths is not None
-        told = paths[0] or told
-    return tuple(f"f:{part}" for part in told.lstrip(".").split("."))
+        path = paths[0] or path
+    return tuple(f"f:{part}" for part in path.lstrip(".").split("."))
 
 
 def selector_text(selector: Mapping[str, Any] | None, *, is_map: bool = False) -> str:
@@ -185,12 +185,12 @@ async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: A
         raise Failure(500, "", wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
     entry = rest.entry(pods, namespace, name)
     pod = rest.thing(pods, entry)
-    for what, asked, found in (
+    for what, expected, found in (
         ("UID", metadata.get("uid"), pod["metadata"]["uid"]),
         ("ResourceVersion", metadata.get("resourceVersion"), pod["metadata"]["resourceVersion"]),
     ):
-        if asked and asked != found:
-            raise conflict("", "pods", name, storage_precondition(pods, pod["metadata"], what, asked, found))
+        if expected and expected != found:
+            raise conflict("", "pods", name, storage_precondition(pods, pod["metadata"], what, expected, found))
     if pod["metadata"].get("deletionTimestamp"):
         raise conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
     if pod["spec"].get("nodeName"):
@@ -223,13 +223,13 @@ async def evict(
     found = read_as("policy.v1.Eviction", "Eviction", "v1", eviction)
     if (found.get("metadata") or {}).get("name") != name:
         raise bad_request("name in URL does not match name in Eviction object")
-    wanted = parse_delete_options(found.get("deleteOptions"), {})
+    deletion = parse_delete_options(found.get("deleteOptions"), {})
     pod = rest.thing(pods, rest.entry(pods, namespace, name))
     phase = (pod.get("status") or {}).get("phase")
     if phase not in ("Succeeded", "Failed", "Pending") and not pod["metadata"].get("deletionTimestamp"):
         await _spend_budget(rest, namespace, pod, options)
-    dry_run = options.dry_run or wanted.dry_run
-    deleting = DeleteOptions(wanted.uid, wanted.resource_version, wanted.grace_s, wanted.propagation, dry_run)
+    dry_run = options.dry_run or deletion.dry_run
+    deleting = DeleteOptions(deletion.uid, deletion.resource_version, deletion.grace_s, deletion.propagation, dry_run)
     if not dry_run:
         entry = rest.entry(pods, namespace, name)
         pod = rest.thing(pods, entry)
@@ -243,7 +243,7 @@ async def evict(
 
 
 def _set_condition(pod: JsonObject, now: datetime) -> None:
-    told = {
+    condition = {
         "type": "DisruptionTarget",
         "status": "True",
         "lastProbeTime": None,
@@ -253,12 +253,12 @@ def _set_condition(pod: JsonObject, now: datetime) -> None:
     }
     conditions = pod.setdefault("status", {}).setdefault("conditions", [])
     for number, each in enumerate(conditions):
-        if each["type"] == told["type"]:
+        if each["type"] == condition["type"]:
             if each["status"] == "True":
-                told["lastTransitionTime"] = each.get("lastTransitionTime")
-            conditions[number] = told
+                condition["lastTransitionTime"] = each.get("lastTransitionTime")
+            conditions[number] = condition
             return
-    conditions.append(told)
+    conditions.append(condition)
 
 
 async def _spend_budget(rest: Rest, namespace: str, pod: JsonObject, options: Options) -> None:
@@ -319,7 +319,7 @@ async def _spend_budget(rest: Rest, namespace: str, pod: JsonObject, options: Op
 
 
 def _no_more_disruptions(budget: JsonObject, now: datetime) -> None:
-    told = {
+    details = {
         "type": "DisruptionAllowed",
         "status": "False",
         "observedGeneration": budget["status"].get("observedGeneration", 0),
@@ -327,8 +327,8 @@ def _no_more_disruptions(budget: JsonObject, now: datetime) -> None:
         "reason": "InsufficientPods",
         "message": "",
     }
-    conditions = [each for each in budget["status"].get("conditions") or () if each["type"] != told["type"]]
-    budget["status"]["conditions"] = [*conditions, told]
+    conditions = [each for each in budget["status"].get("conditions") or () if each["type"] != details["type"]]
+    budget["status"]["conditions"] = [*conditions, details]
 
 
 # -- namespaces/finalize --------------------------------------------------------------------------------------
@@ -337,11 +337,11 @@ def _no_more_disruptions(budget: JsonObject, now: datetime) -> None:
 async def finalize(rest: Rest, namespaces: Resource, name: str, sent: Any) -> bytes:
     entry = rest.entry(namespaces, "", name)
     thing = rest.thing(namespaces, entry)
-    told = read_as("core.v1.Namespace", "Namespace", "v1", sent)
-    version = (told.get("metadata") or {}).get("resourceVersion")
+    namespace = read_as("core.v1.Namespace", "Namespace", "v1", sent)
+    version = (namespace.get("metadata") or {}).get("resourceVersion")
     if version and version != thing["metadata"]["resourceVersion"]:
         raise conflict("", "namespaces", name)
-    finalizers = (told.get("spec") or {}).get("finalizers") or []
+    finalizers = (namespace.get("spec") or {}).get("finalizers") or []
     thing["spec"] = {"finalizers": finalizers} if finalizers else {}
     if is_over(namespaces, thing):
         body = msgspec.json.encode(thing)
@@ -387,8 +387,8 @@ def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: A
         "spec": {"audiences": list(spec.get("audiences") or ()), "expirationSeconds": seconds, "boundObjectRef": bound},
         "status": {"token": token, "expirationTimestamp": rfc3339(now + life)},
     }
-    asked: JsonObject = {name: value for name, value in made["spec"].items() if value}
-    body = {"apiVersion": made["apiVersion"], "kind": made["kind"], "metadata": {}, "spec": asked}
+    requested: JsonObject = {name: value for name, value in made["spec"].items() if value}
+    body = {"apiVersion": made["apiVersion"], "kind": made["kind"], "metadata": {}, "spec": requested}
     fields = managed.record_update(
         for_type("authentication.v1.TokenRequest"), None, body,
         manager=options.manager, api_version=made["apiVersion"], time=rfc3339(now), subresource="token",
@@ -405,8 +405,8 @@ def _bound_refs(rest: Rest, namespace: str, account: str, bound: JsonObject) -> 
     group, _, version = bound.get("apiVersion", "").rpartition("/")
     claim = kind.lower()
     if group or kind not in ("Pod", "Secret", "Node"):
-        told = f"{group}/{version}, Kind={kind}"
-        raise bad_request(f"cannot bind token to object of type {told}")
+        kind_text = f"{group}/{version}, Kind={kind}"
+        raise bad_request(f"cannot bind token to object of type {kind_text}")
     found = rest.find(BINDABLE[claim], name if kind == "Node" else f"{namespace}/{name}")
     if found is None:
         raise not_found("", f"{claim}s", name)

@@ -98,14 +98,14 @@ class Watching:
             seen = (entry for change in changes for entry in (change.entry, change.previous) if entry is not None)
             try:
                 await self._rest.ready(self._resource, *seen)
-                told = [line for change in changes if (line := self._event(change)) is not None]
+                lines = [line for change in changes if (line := self._event(change)) is not None]
             except Failure as failure:  # an object that cannot be told in this version
                 yield _error(failure)
                 return
             if changes:
                 cursor = changes[-1].revision
-            if told:
-                yield b"".join(told)
+            if lines:
+                yield b"".join(lines)
                 continue
             now = loop.time()
             if now >= ends_at or not is_followed():

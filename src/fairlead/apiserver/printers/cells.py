@@ -77,9 +77,9 @@ def _target(metric: JsonObject, seen: JsonObject) -> str:
         return f"{name}{now.get('averageValue', UNKNOWN)}/{target['averageValue']}{average}"
     if is_resource:
         percent = now.get("averageUtilization")
-        wanted = target.get("averageUtilization")
+        utilization = target.get("averageUtilization")
         seen_text = UNKNOWN if percent is None else f"{percent}%"
-        return f"{name}{seen_text}/{'<auto>' if wanted is None else f'{wanted}%'}"
+        return f"{name}{seen_text}/{'<auto>' if utilization is None else f'{utilization}%'}"
     return f"{now.get('value', UNKNOWN)}/{target.get('value', '')}"
 
 

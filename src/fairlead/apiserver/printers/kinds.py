@@ -130,9 +130,9 @@ def _priority_class(thing: JsonObject, now: datetime) -> list[Any]:
 
 def _quota(thing: JsonObject, now: datetime) -> list[Any]:
     hard, used = ((thing.get("status") or {}).get(name) or {} for name in ("hard", "used"))
-    told = [(name, f"{name}: {used.get(name, '0')}/{hard[name]}") for name in sorted(hard)]
-    requests = ", ".join(text for name, text in told if not name.startswith("limits."))
-    limits = ", ".join(text for name, text in told if name.startswith("limits."))
+    entries = [(name, f"{name}: {used.get(name, '0')}/{hard[name]}") for name in sorted(hard)]
+    requests = ", ".join(text for name, text in entries if not name.startswith("limits."))
+    limits = ", ".join(text for name, text in entries if name.startswith("limits."))
     return [thing["metadata"]["name"], requests, limits, born(thing, now)]
 
 

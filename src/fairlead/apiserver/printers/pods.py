@@ -26,25 +26,25 @@ class _Containers:
 
 def pod(thing: JsonObject, now: datetime) -> list[Any]:
     spec, status, metadata = thing["spec"], thing.get("status") or {}, thing["metadata"]
-    told = _Containers(_reason(status), len(spec.get("containers") or ()))
+    containers = _Containers(_reason(status), len(spec.get("containers") or ()))
     sidecars = _Containers("", 0)
-    is_initializing = _begin(told, sidecars, spec, status)
+    is_initializing = _begin(containers, sidecars, spec, status)
     if not is_initializing or _is_true(status, "Initialized"):
         # What it took to begin no longer counts.
-        told.restarts, told.restarted_at = sidecars.restarts, sidecars.restarted_at
-        _run(told, status)
+        containers.restarts, containers.restarted_at = sidecars.restarts, sidecars.restarted_at
+        _run(containers, status)
     if metadata.get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
-            told.reason = "Unknown"
+            containers.reason = "Unknown"
         elif status.get("phase") not in ("Succeeded", "Failed"):
-            told.reason = "Terminating"
-    restarts = str(told.restarts)
-    if told.restarts and told.restarted_at:
-        restarts = f"{told.restarts} ({age(told.restarted_at, now)} ago)"
+            containers.reason = "Terminating"
+    restarts = str(containers.restarts)
+    if containers.restarts and containers.restarted_at:
+        restarts = f"{containers.restarts} ({age(containers.restarted_at, now)} ago)"
     gates = [each["conditionType"] for each in spec.get("readinessGates") or ()]
     open_gates = f"{sum(_is_true(status, gate) for gate in gates)}/{len(gates)}" if gates else NONE
     return [
-        metadata["name"], f"{told.ready}/{told.total}", told.reason, restarts, born(thing, now),
+        metadata["name"], f"{containers.ready}/{containers.total}", containers.reason, restarts, born(thing, now),
         status.get("podIP") or NONE, spec.get("nodeName") or NONE, status.get("nominatedNodeName") or NONE, open_gates,
     ]  # fmt: skip
 
@@ -60,47 +60,47 @@ def _reason(status: JsonObject) -> str:
     return str(status.get("reason") or status.get("phase", ""))
 
 
-def _begin(told: _Containers, sidecars: _Containers, spec: JsonObject, status: JsonObject) -> bool:
+def _begin(containers: _Containers, sidecars: _Containers, spec: JsonObject, status: JsonObject) -> bool:
     """Containers that come first; whether one of them has not ended yet, or not well."""
     always = {each["name"] for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"}
     for number, each in enumerate(status.get("initContainerStatuses") or ()):
-        told.restarted(each)
+        containers.restarted(each)
         state = each.get("state") or {}
         if each["name"] in always:
-            told.total += 1
+            containers.total += 1
             sidecars.restarted(each)
             if each.get("started"):
-                told.ready += bool(each.get("ready"))
+                containers.ready += bool(each.get("ready"))
                 continue
         if "terminated" in state and state["terminated"].get("exitCode", 0) == 0:
             continue
         if "terminated" in state:
             ended = state["terminated"]
-            told.reason = f"Init:{ended.get('reason') or 'ExitCode:' + str(ended['exitCode'])}"
+            containers.reason = f"Init:{ended.get('reason') or 'ExitCode:' + str(ended['exitCode'])}"
         elif state.get("waiting", {}).get("reason") and state["waiting"]["reason"] != "PodInitializing":
-            told.reason = f"Init:{state['waiting']['reason']}"
+            containers.reason = f"Init:{state['waiting']['reason']}"
         else:
-            told.reason = f"Init:{number}/{len(spec.get('initContainers') or ())}"
+            containers.reason = f"Init:{number}/{len(spec.get('initContainers') or ())}"
         return True
     return False
 
 
-def _run(told: _Containers, status: JsonObject) -> None:
+def _run(containers: _Containers, status: JsonObject) -> None:
     """Containers proper; the first of them that does not run gives the reason."""
     is_running = False
     for each in reversed(status.get("containerStatuses") or ()):
-        told.restarted(each)
+        containers.restarted(each)
         state = each.get("state") or {}
         if state.get("waiting", {}).get("reason"):
-            told.reason = state["waiting"]["reason"]
+            containers.reason = state["waiting"]["reason"]
         elif state.get("terminated"):
             ended = state["terminated"]
             signal = ended.get("signal")
-            told.reason = ended.get("reason") or (
+            containers.reason = ended.get("reason") or (
                 f"Signal:{signal}" if signal else f"ExitCode:{ended.get('exitCode', 0)}"
             )
         elif each.get("ready") and "running" in state:
             is_running = True
-            told.ready += 1
-    if told.reason == "Completed" and is_running:
-        told.reason = "Running" if _is_true(status, "Ready") else "NotReady"
+            containers.ready += 1
+    if containers.reason == "Completed" and is_running:
+        containers.reason = "Running" if _is_true(status, "Ready") else "NotReady"

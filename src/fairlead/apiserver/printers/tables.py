@@ -93,12 +93,12 @@ class TableForm:
             }
         return self._table(things, metadata, query)
 
-    def _not_a(self, wanted: str) -> Failure:
+    def _not_a(self, list_suffix: str) -> Failure:
         package = self._resource.group.partition(".")[0] or "core"
-        about = "is not a list" if wanted else "is a list"
-        kind = f"*{package}.{self._resource.kind}{'' if wanted else 'List'}"
+        about = "is not a list" if list_suffix else "is a list"
+        kind = f"*{package}.{self._resource.kind}{'' if list_suffix else 'List'}"
         if self._resource.custom is not None:
-            kind = f"*unstructured.Unstructured{'' if wanted else 'List'}"
+            kind = f"*unstructured.Unstructured{'' if list_suffix else 'List'}"
         text = f"you requested {self._form}, but the requested object {about} ({kind})"
         return Failure(406, "NotAcceptable", text)
 

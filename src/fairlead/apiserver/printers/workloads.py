@@ -9,9 +9,9 @@ from fairlead.apiserver.printers.texts import NONE, age, born, containers, durat
 
 def deployment(thing: JsonObject, now: datetime) -> list[Any]:
     status = thing.get("status") or {}
-    wanted = thing["spec"].get("replicas", 1)
+    desired = thing["spec"].get("replicas", 1)
     return [
-        thing["metadata"]["name"], f"{status.get('readyReplicas', 0)}/{wanted}", status.get("updatedReplicas", 0),
+        thing["metadata"]["name"], f"{status.get('readyReplicas', 0)}/{desired}", status.get("updatedReplicas", 0),
         status.get("availableReplicas", 0), born(thing, now), *containers(thing["spec"]["template"]["spec"]),
         labels(thing["spec"].get("selector")),
     ]  # fmt: skip

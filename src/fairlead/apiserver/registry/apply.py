@@ -20,7 +20,7 @@ def check(resource: Resource, applied: Any) -> None:
     check_as(resource.schema, resource.api_version, resource.kind, applied)
 
 
-def check_as(schema: Schema, api_version: str, wanted: str, applied: Any) -> None:
+def check_as(schema: Schema, api_version: str, expected: str, applied: Any) -> None:
     """A Failure where it is not an object of this kind, or has what the kind does not have."""
     if not isinstance(applied, dict):
         kind = {list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(applied), "number")
@@ -29,7 +29,7 @@ def check_as(schema: Schema, api_version: str, wanted: str, applied: Any) -> Non
             f"{kind} into Go value of type map[string]interface {{}}"
         )
     version, kind = applied.get("apiVersion") or "", applied.get("kind") or ""
-    if (version, kind) != (api_version, wanted):
+    if (version, kind) != (api_version, expected):
         group, _, short = str(version).rpartition("/")
         raise bad_request(f"invalid object type: {group}/{short}, Kind={kind}")
     found = list(some(_complaints(schema, applied, "")))
@@ -39,9 +39,9 @@ def check_as(schema: Schema, api_version: str, wanted: str, applied: Any) -> Non
         if isinstance(metadata, dict):
             name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
         group, _, short = api_version.rpartition("/")
-        told = found[0] if len(found) == 1 else "errors:\n" + "\n".join(f"  {each}" for each in found)
+        message = found[0] if len(found) == 1 else "errors:\n" + "\n".join(f"  {each}" for each in found)
         about = f"({namespace}/{name}; {group}/{short}, Kind={kind})"
-        raise Failure(500, "", f"failed to create typed patch object {about}: {told}")
+        raise Failure(500, "", f"failed to create typed patch object {about}: {message}")
 
 
 def _complaints(schema: Schema, value: Any, path: str) -> Iterator[str]:

@@ -51,13 +51,13 @@ def convert(stored: JsonObject, version: str) -> JsonObject:
     """The same in another version."""
     if stored.get("apiVersion") == f"autoscaling/{version}":
         return stored
-    told = {**stored, "apiVersion": f"autoscaling/{version}", "metadata": dict(stored["metadata"])}
-    told["spec"], told["status"] = dict(stored["spec"]), dict(stored.get("status") or {})
+    converted = {**stored, "apiVersion": f"autoscaling/{version}", "metadata": dict(stored["metadata"])}
+    converted["spec"], converted["status"] = dict(stored["spec"]), dict(stored.get("status") or {})
     if version == "v1":
-        _to_v1(told)
+        _to_v1(converted)
     else:
-        _to_v2(told)
-    return told
+        _to_v2(converted)
+    return converted
 
 
 def _to_v1(thing: JsonObject) -> None:
@@ -128,39 +128,39 @@ def _parts(source: str, word: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _metric_to_v1(metric: JsonObject, word: str) -> JsonObject:
-    source, told = _source(metric), {}
+    source, converted = _source(metric), {}
     for name, way in _parts(source, word):
         value: Any = metric.get(source)
         for step in way:
             value = (value or {}).get(step)
         if value is not None:
-            told[name] = value
-    return {"type": metric.get("type", ""), source: told}
+            converted[name] = value
+    return {"type": metric.get("type", ""), source: converted}
 
 
 def _metric_to_v2(metric: JsonObject, word: str) -> JsonObject:
     source = _source(metric)
-    told: JsonObject = {}
+    converted: JsonObject = {}
     for name, (*way, last) in _parts(source, word):
-        inner = told.setdefault(way[0], {}) if way else told
+        inner = converted.setdefault(way[0], {}) if way else converted
         if (value := (metric.get(source) or {}).get(name)) is not None:
             inner[last] = value
     if word == "target":
-        target = told.get("target", {})
-        told["target"] = {"type": next((kind for key, kind in _TYPES if key in target), ""), **target}
-    return {"type": metric.get("type", ""), source: told}
+        target = converted.get("target", {})
+        converted["target"] = {"type": next((kind for key, kind in _TYPES if key in target), ""), **target}
+    return {"type": metric.get("type", ""), source: converted}
 
 
 def _rules_to_v1(rules: JsonObject | None) -> JsonObject | None:
     """As the server's own struct is written."""
     if rules is None:
         return None
-    told = {each[0].upper() + each[1:]: rules.get(each) for each in _RULES}
-    told["Policies"] = [
+    converted = {each[0].upper() + each[1:]: rules.get(each) for each in _RULES}
+    converted["Policies"] = [
         {key[0].upper() + key[1:]: each.get(key) for key in ("type", "value", "periodSeconds")}
         for each in rules.get("policies") or ()
     ]
-    return told
+    return converted
 
 
 def _lower(value: Any) -> Any:

@@ -46,8 +46,8 @@ class Conversion:
         except CallFailed as problem:
             raise Failure(500, "", f"conversion webhook for {whom} failed: {problem}") from None
         if len(converted) != len(things):
-            told = f"returned {len(converted)} objects, expected {len(things)}"
-            raise Failure(500, "", f"conversion webhook for {whom} {told}")
+            message = f"returned {len(converted)} objects, expected {len(things)}"
+            raise Failure(500, "", f"conversion webhook for {whom} {message}")
         return [
             _taken(thing, made, api_version, index, f"conversion webhook for {whom} returned invalid")
             for index, (thing, made) in enumerate(zip(things, converted, strict=True))
@@ -64,9 +64,9 @@ def _converted(body: bytes, unique: str, review: str) -> list[Any]:
     if (version, called) not in [(f"{_GROUP}/{each}", "ConversionReview") for each in _REVIEWS]:
         scheme = 'in scheme "pkg/runtime/scheme.go:111"'
         raise CallFailed(f'no kind "{called}" is registered for version "{version}" {scheme}')
-    said = f"{version}, Kind={called}"
-    if said != f"{_GROUP}/{review}, Kind=ConversionReview":
-        raise CallFailed(f"expected webhook response of {_GROUP}/{review}, Kind=ConversionReview, got {said}")
+    kind_text = f"{version}, Kind={called}"
+    if kind_text != f"{_GROUP}/{review}, Kind=ConversionReview":
+        raise CallFailed(f"expected webhook response of {_GROUP}/{review}, Kind=ConversionReview, got {kind_text}")
     response = answer.get("response")
     if not isinstance(response, dict):
         raise CallFailed("no response provided")
@@ -84,10 +84,10 @@ def _converted(body: bytes, unique: str, review: str) -> list[Any]:
 def _taken(thing: JsonObject, made: Any, api_version: str, index: int, refused: str) -> JsonObject:
     """An object as it came back, with what a conversion may not touch as it was."""
     made = made if isinstance(made, dict) else {}
-    for field, wanted, called in (("apiVersion", api_version, "groupVersion"), ("kind", thing["kind"], "kind")):
-        if made.get(field) != wanted:
-            told = f"(expected {wanted}, received {made.get(field) or ''})"
-            raise Failure(500, "", f"{refused} object at index {index}: invalid {called} {told}")
+    for field, expected, called in (("apiVersion", api_version, "groupVersion"), ("kind", thing["kind"], "kind")):
+        if made.get(field) != expected:
+            message = f"(expected {expected}, received {made.get(field) or ''})"
+            raise Failure(500, "", f"{refused} object at index {index}: invalid {called} {message}")
     given, was = made.get("metadata"), thing["metadata"]
     given = given if isinstance(given, dict) else {}
     for field, called in (("name", "name"), ("namespace", "namespace"), ("uid", "UID")):
@@ -107,16 +107,16 @@ def _metadata(was: JsonObject, given: JsonObject, refused: str) -> JsonObject:
         if values is None:
             continue
         if not isinstance(values, dict):
-            told = f"invalid metadata.{field} of type {go_type(values)} in converted object"
-            raise Failure(500, "", f"{refused} metadata: {told}")
+            message = f"invalid metadata.{field} of type {go_type(values)} in converted object"
+            raise Failure(500, "", f"{refused} metadata: {message}")
         for key, value in values.items():
             if not isinstance(value, str):
-                told = f"metadata.{field}[{key}] must be a string, but is {go_type(value)} in converted object"
-                raise Failure(500, "", f"{refused} metadata: {told}")
+                message = f"metadata.{field}[{key}] must be a string, but is {go_type(value)} in converted object"
+                raise Failure(500, "", f"{refused} metadata: {message}")
         check = rules.labels if field == "labels" else rules.annotations
         path = "metadata.labels" if field == "labels" else "metadata.annotation"
         if values != was.get(field) and (problems := check(values, path)):
-            told = "; ".join(f"{each.field}: {each.message}" for each in problems)
-            raise Failure(500, "", f"{refused} metadata: {told}")
+            message = "; ".join(f"{each.field}: {each.message}" for each in problems)
+            raise Failure(500, "", f"{refused} metadata: {message}")
         metadata[field] = values
     return metadata

@@ -98,8 +98,10 @@ def _check_type(resource: Resource, sent: JsonObject, raw: bytes, patched: bool)
     if patched and not version:
         raise internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
     if not patched and version != resource.api_version:
-        wanted = resource.api_version
-        raise bad_request(f"the API version in the data ({version}) does not match the expected API version ({wanted})")
+        expected = resource.api_version
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version ({expected})"
+        )
 
 
 def _check_kind(resources: Resources, resource: Resource, sent: JsonObject) -> None:

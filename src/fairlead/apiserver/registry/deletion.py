@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 async def delete(
-    rest: "Rest", resource: Resource, namespace: str, name: str, wanted: DeleteOptions, options: Options, warn: Warn
+    rest: "Rest", resource: Resource, namespace: str, name: str, deletion: DeleteOptions, options: Options, warn: Warn
 ) -> tuple[JsonObject, bool]:
     """The object as it is left, and whether it is gone."""
     current = rest.entry(resource, namespace, name)
     await rest.ready(resource, current)
     thing, strategy = rest.thing(resource, current), resource.strategy
-    check_preconditions(resource, thing, wanted)
+    check_preconditions(resource, thing, deletion)
     attempt = AdmissionAttributes("DELETE", resource, namespace, name, None, thing, "", options, warn)
     await rest.admission.mutate(attempt)
     await rest.admission.validate(attempt)
@@ -29,9 +29,9 @@ async def delete(
         await _delete_contents(rest, contents, options)
     strategy.check_delete(name)
     before = _marks(thing)
-    strategy.begin_deletion(thing, wanted, rest.clock.now())
+    strategy.begin_deletion(thing, deletion, rest.clock.now())
     over = "deletionTimestamp" not in thing["metadata"] or is_over(resource, thing)
-    if wanted.dry_run:
+    if deletion.dry_run:
         return thing, over
     if over and strategy.graceful and _marks(thing) != before:
         # Those who watch see it marked first, and then gone.
@@ -61,16 +61,16 @@ async def _delete_contents(rest: "Rest", storage_key: str, options: Options) -> 
         )
 
 
-def check_preconditions(resource: Resource, thing: JsonObject, wanted: DeleteOptions) -> None:
+def check_preconditions(resource: Resource, thing: JsonObject, deletion: DeleteOptions) -> None:
     metadata = thing["metadata"]
-    for what, asked, found in (
-        ("UID", wanted.uid, metadata["uid"]),
-        ("ResourceVersion", wanted.resource_version, metadata["resourceVersion"]),
+    for what, expected, found in (
+        ("UID", deletion.uid, metadata["uid"]),
+        ("ResourceVersion", deletion.resource_version, metadata["resourceVersion"]),
     ):
-        if asked and asked != found:
+        if expected and expected != found:
             event = "deleted and then recreated" if what == "UID" else "modified"
             why = (
-                f"the {what} in the precondition ({asked}) does not match the {what} in record ({found}). "
+                f"the {what} in the precondition ({expected}) does not match the {what} in record ({found}). "
                 f"The object might have been {event}"
             )
             raise conflict(resource.group, resource.kind, metadata["name"], why)
@@ -88,11 +88,11 @@ def _marks(thing: JsonObject) -> tuple[Any, Any]:
     return thing["metadata"].get("deletionTimestamp"), thing["metadata"].get("deletionGracePeriodSeconds")
 
 
-def storage_precondition(resource: Resource, metadata: JsonObject, what: str, asked: str, found: str) -> str:
+def storage_precondition(resource: Resource, metadata: JsonObject, what: str, expected: str, found: str) -> str:
     """A precondition that failed, as the storage of Kubernetes words it."""
     place = resource.storage_key if resource.custom is not None else resource.strategy.storage_path or resource.plural
     key = "/".join(part for part in ("/registry", place, metadata.get("namespace", ""), metadata["name"]) if part)
     return (
         f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition "
-        f"failed: {what} in precondition: {asked}, {what} in object meta: {found}"
+        f"failed: {what} in precondition: {expected}, {what} in object meta: {found}"
     )

@@ -79,9 +79,9 @@ def record_review(
     resource: Resource, thing: JsonObject, options: Options, now: datetime, subresource: str = ""
 ) -> None:
     """Reviews have managedFields too, though they are not stored."""
-    asked = {name: value for name, value in thing.items() if name != "status"}
+    request = {name: value for name, value in thing.items() if name != "status"}
     fields = managed.record_update(
-        resource.schema, None, asked,
+        resource.schema, None, request,
         manager=options.manager, api_version=thing["apiVersion"], time=rfc3339(now),
         subresource=subresource,
     )  # fmt: skip

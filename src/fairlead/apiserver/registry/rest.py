@@ -134,8 +134,8 @@ class Rest(Reader):
         metadata = thing["metadata"]
         failure = already_exists(resource.group, resource.plural, metadata["name"])
         if metadata.get("generateName"):
-            told = f"{failure.message}, the server was not able to generate a unique name for the object"
-            failure = Failure(409, "AlreadyExists", told, failure.details, retry_after_s=1)
+            message = f"{failure.message}, the server was not able to generate a unique name for the object"
+            failure = Failure(409, "AlreadyExists", message, failure.details, retry_after_s=1)
         if ((self.find(resource.storage_key, key) or {}).get("metadata") or {}).get("deletionTimestamp"):
             failure.message = f"object is being deleted: {failure.message}"
         return failure
@@ -453,11 +453,13 @@ class Rest(Reader):
     # -- deleting -------------------------------------------------------------------------------------------
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, wanted: DeleteOptions, options: Options,
+        self, resource: Resource, namespace: str, name: str, delete_options: DeleteOptions, options: Options,
         *, warn: Warn = no_warning,
     ) -> tuple[JsonObject, bool]:  # fmt: skip
         """The object as it was left, and whether it is gone for good."""
-        return await self.until_written(lambda: deletion.delete(self, resource, namespace, name, wanted, options, warn))
+        return await self.until_written(
+            lambda: deletion.delete(self, resource, namespace, name, delete_options, options, warn)
+        )
 
     # -- steps ----------------------------------------------------------------------------------------------
 
@@ -580,15 +582,15 @@ def _unconvertible(resource: Resource, merged: JsonObject, plain: str) -> Failur
     metadata = merged.get("metadata") or {}
     version = f"{resource.group}/{resource.version}, Kind={resource.kind}"
     about = f"({metadata.get('namespace', '')}/{metadata.get('name', '')}; {version})"
-    told = f"unable to convert unstructured object to {version}: {why}"
-    return Failure(500, "", f"failed to convert new object {about} to proper version: {told}")
+    message = f"unable to convert unstructured object to {version}: {why}"
+    return Failure(500, "", f"failed to convert new object {about} to proper version: {message}")
 
 
 def check_name(metadata: JsonObject, name: str) -> None:
-    told = metadata.get("name", "")
-    if told != name:
+    name_in_body = metadata.get("name", "")
+    if name_in_body != name:
         raise bad_request(
-            f"the name of the object ({told}) does not match the name on the URL ({name})"
-            if told
+            f"the name of the object ({name_in_body}) does not match the name on the URL ({name})"
+            if name_in_body
             else f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
         )

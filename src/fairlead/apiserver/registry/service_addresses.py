@@ -45,23 +45,23 @@ class Addresses:
         kind = spec.get("type", "ClusterIP")
         if kind == "ExternalName":
             return
-        wanted = spec.get("clusterIP") or ""
-        if wanted and not spec.get("clusterIPs"):
-            spec["clusterIPs"] = [wanted]
+        address = spec.get("clusterIP") or ""
+        if address and not spec.get("clusterIPs"):
+            spec["clusterIPs"] = [address]
         if is_new:
-            self._give_families(service, alone=wanted == "None" and not spec.get("selector"))
-        if wanted == "None":
+            self._give_families(service, alone=address == "None" and not spec.get("selector"))
+        if address == "None":
             spec["clusterIPs"] = ["None"]
         else:
-            if not wanted:
-                spec["clusterIP"] = wanted = self._free_address(service["metadata"]["name"])
-            elif is_new and self._taken.get(wanted, key) != key:
-                why = f"failed to allocate IP {wanted}: provided IP is already allocated"
-                raise _service_invalid(service, "spec.clusterIPs", [wanted], why)
-            elif is_new and not self._is_ours(wanted):
-                why = f"failed to allocate IP {wanted}: the provided network does not match the current range"
-                raise _service_invalid(service, "spec.clusterIPs", [wanted], why)
-            spec["clusterIPs"] = [wanted]
+            if not address:
+                spec["clusterIP"] = address = self._free_address(service["metadata"]["name"])
+            elif is_new and self._taken.get(address, key) != key:
+                why = f"failed to allocate IP {address}: provided IP is already allocated"
+                raise _service_invalid(service, "spec.clusterIPs", [address], why)
+            elif is_new and not self._is_ours(address):
+                why = f"failed to allocate IP {address}: the provided network does not match the current range"
+                raise _service_invalid(service, "spec.clusterIPs", [address], why)
+            spec["clusterIPs"] = [address]
         spec.setdefault("ipFamilies", ["IPv4"])
         spec.setdefault("ipFamilyPolicy", "SingleStack")
         if kind in ("NodePort", "LoadBalancer") and spec.get("allocateLoadBalancerNodePorts", True):

@@ -45,6 +45,8 @@ class Strategy:
     """Where etcd has the kind, in a message about a precondition; "" for under its plural."""
     unknown_field = "field label not supported: {key}"
     """What a field selector by a field it does not offer is answered with."""
+    selector_is_map = False
+    """Whether its spec.selector is a map of labels, not a LabelSelector."""
     allocates = False
     """Whether its objects hold something there is only one of, such as an address: see `allocate`."""
 
@@ -96,17 +98,17 @@ class Strategy:
         """Whether anything but `metadata.finalizers` keeps a deleted object."""
         return False
 
-    def grace_s(self, thing: JsonObject, wanted: DeleteOptions) -> int:
+    def grace_s(self, thing: JsonObject, deletion: DeleteOptions) -> int:
         return 0
 
-    def begin_deletion(self, thing: JsonObject, wanted: DeleteOptions, now: datetime) -> None:
+    def begin_deletion(self, thing: JsonObject, deletion: DeleteOptions, now: datetime) -> None:
         """Mark an object as deleted, where it does not go at once."""
         metadata = thing["metadata"]
-        _set_deletion_finalizers(metadata, wanted.propagation or self.usual_propagation)
+        _set_deletion_finalizers(metadata, deletion.propagation or self.usual_propagation)
         already = "deletionTimestamp" in metadata
         if not self.graceful and not already and not metadata.get("finalizers"):
             return
-        grace_s = self.grace_s(thing, wanted)
+        grace_s = self.grace_s(thing, deletion)
         if not already or grace_s < metadata.get("deletionGracePeriodSeconds", 0):
             metadata["deletionTimestamp"] = rfc3339(now + timedelta(seconds=grace_s))
             metadata["deletionGracePeriodSeconds"] = grace_s
@@ -130,12 +132,12 @@ class Strategy:
 
 
 def _set_deletion_finalizers(metadata: JsonObject, propagation: str) -> None:
-    wanted = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(propagation)
+    finalizer = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(propagation)
     if not propagation:
         return
     kept = [each for each in metadata.get("finalizers") or [] if each not in ("foregroundDeletion", "orphan")]
-    if wanted is not None:
-        kept.append(wanted)
+    if finalizer is not None:
+        kept.append(finalizer)
     if kept:
         metadata["finalizers"] = kept
     else:
@@ -219,14 +221,14 @@ class Pods(Strategy):
         elif listed:
             status["podIP"] = listed[0].get("ip", "")
 
-    def grace_s(self, thing: JsonObject, wanted: DeleteOptions) -> int:
+    def grace_s(self, thing: JsonObject, deletion: DeleteOptions) -> int:
         spec, status = thing["spec"], thing.get("status") or {}
-        asked = wanted.grace_s if wanted.grace_s is not None else spec.get("terminationGracePeriodSeconds", 30)
+        requested = deletion.grace_s if deletion.grace_s is not None else spec.get("terminationGracePeriodSeconds", 30)
         # Nobody runs it, or it has run: there is nothing to wait for.
         if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
             return 0
         left = thing["metadata"].get("deletionGracePeriodSeconds")
-        return int(asked if left is None else min(asked, left))
+        return int(requested if left is None else min(requested, left))
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         spec, status = thing.get("spec") or {}, thing.get("status") or {}
@@ -291,7 +293,7 @@ class Namespaces(Strategy):
     def is_held(self, thing: JsonObject) -> bool:
         return bool((thing.get("spec") or {}).get("finalizers"))
 
-    def begin_deletion(self, thing: JsonObject, wanted: DeleteOptions, now: datetime) -> None:
+    def begin_deletion(self, thing: JsonObject, deletion: DeleteOptions, now: datetime) -> None:
         """Marked without a grace period: it goes once its contents have."""
         if "deletionTimestamp" not in thing["metadata"]:
             thing["metadata"]["deletionTimestamp"] = rfc3339(now)
@@ -412,6 +414,7 @@ class ControllerRevisions(Strategy):
 
 class ReplicationControllers(Strategy):
     has_generation = True
+    selector_is_map = True
     usual_propagation = "Orphan"
     field_names = frozenset({"status.replicas"})
 
@@ -462,8 +465,8 @@ class Jobs(Strategy):
         for prefix in ("batch.kubernetes.io/", ""):
             labels.setdefault(f"{prefix}controller-uid", metadata["uid"])
             labels.setdefault(f"{prefix}job-name", metadata["name"])
-        wanted = spec.setdefault("selector", {}).setdefault("matchLabels", {})
-        wanted.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
+        match_labels = spec.setdefault("selector", {}).setdefault("matchLabels", {})
+        match_labels.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
         # Labels that stand for both are one map inside; looking for a name takes those that were given apart.
         prefix, name = metadata.get("generateName", ""), metadata["name"]
         was_found = bool(prefix) and name.startswith(prefix) and len(name) == len(prefix) + 5
@@ -532,8 +535,8 @@ def _merge_label_keys(pod: JsonObject) -> None:
         for keys, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
             for key in term.get(keys) or ():
                 if key in labels:
-                    wanted = {"key": key, "operator": operator, "values": [labels[key]]}
-                    term["labelSelector"].setdefault("matchExpressions", []).append(wanted)
+                    requirement = {"key": key, "operator": operator, "values": [labels[key]]}
+                    term["labelSelector"].setdefault("matchExpressions", []).append(requirement)
 
 
 def pod_qos_class(spec: Mapping[str, Any]) -> str:

@@ -80,11 +80,11 @@ _YAML_WORDS = (
 
 
 def _go_yaml(problem: yaml.MarkedYAMLError) -> str:
-    told = problem.problem or ""
-    if told.startswith("expected <block end>"):
+    message = problem.problem or ""
+    if message.startswith("expected <block end>"):
         is_list = "sequence" in (problem.context or "") or "collection" in (problem.context or "")
-        told = "did not find expected '-' indicator" if is_list else "did not find expected key"
-    told = next((meant for start, meant in _YAML_WORDS if told.startswith(start)), told)
+        message = "did not find expected '-' indicator" if is_list else "did not find expected key"
+    message = next((translated for start, translated in _YAML_WORDS if message.startswith(start)), message)
     line = 0
     for mark in (problem.context_mark, problem.problem_mark):
         if mark is not None and not line:
@@ -92,7 +92,7 @@ def _go_yaml(problem: yaml.MarkedYAMLError) -> str:
             line = mark.line + (mark.buffer is not None and mark.pointer >= len(mark.buffer.rstrip("\0")))
     if line and isinstance(problem, yaml.scanner.ScannerError):
         line += 1
-    return f"line {line}: {told}" if line else told
+    return f"line {line}: {message}" if line else message
 
 
 def _with_text_keys(value: Any) -> Any:

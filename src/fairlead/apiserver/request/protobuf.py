@@ -136,8 +136,8 @@ def _read(numbered: dict[int, Any], raw: bytes, thing: dict[str, Any], depth: in
         else:
             read = _value(form, wire, value, depth)
             # A plain field always travels; what JSON leaves out when empty is left out here.
-            is_told = "p" in flags or "o" not in flags or form.startswith("@") or read not in ("", 0, False)
-            if is_told and read is not None:
+            is_set = "p" in flags or "o" not in flags or form.startswith("@") or read not in ("", 0, False)
+            if is_set and read is not None:
                 thing[field] = read
 
 

@@ -109,8 +109,8 @@ class _Parser:
                 raise _Unparsable(f'{where}: Invalid value: "{value}": {why}')
             if problems := names.label_value(value):
                 raise _Unparsable(f'{where}[{key}]: Invalid value: "{value}": {"; ".join(problems)}')
-        told = {"!=": "notin", "notin": "notin", ">": "gt", "<": "lt"}.get(operator, "in")
-        return Requirement(key, told, tuple(values))
+        canonical = {"!=": "notin", "notin": "notin", ">": "gt", "<": "lt"}.get(operator, "in")
+        return Requirement(key, canonical, tuple(values))
 
     def _value(self) -> str:
         if self._peek()[0] in ("end", ","):
@@ -229,9 +229,9 @@ def labels_match(selector: Mapping[str, object] | None, labels: Mapping[str, str
     """A LabelSelector object (matchLabels, matchExpressions): none matches nothing, an empty one everything."""
     if selector is None:
         return False
-    wanted = selector.get("matchLabels") or {}
-    assert isinstance(wanted, dict)
-    if any(labels.get(key) != value for key, value in wanted.items()):
+    match_labels = selector.get("matchLabels") or {}
+    assert isinstance(match_labels, dict)
+    if any(labels.get(key) != value for key, value in match_labels.items()):
         return False
     expressions = selector.get("matchExpressions") or []
     assert isinstance(expressions, list)

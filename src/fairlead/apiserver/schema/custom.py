@@ -82,11 +82,11 @@ class CustomKind:
 
     def deprecation(self, version: str) -> str:
         """The deprecation warning of a version; empty where it is not deprecated."""
-        told = self._versions[version]
-        if not told.get("deprecated"):
+        spec = self._versions[version]
+        if not spec.get("deprecated"):
             return ""
-        if told.get("deprecationWarning") is not None:
-            return str(told["deprecationWarning"])
+        if spec.get("deprecationWarning") is not None:
+            return str(spec["deprecationWarning"])
         better = [
             name
             for name, other in self._versions.items()
@@ -204,8 +204,8 @@ class CustomKind:
         return found
 
     def _other_type(self, version: str, obj: Json) -> list[FieldError]:
-        wanted = {"kind": self.kind, "apiVersion": f"{self.group}/{version}"}
-        return [invalid(key, obj[key], f"must be {value}") for key, value in wanted.items() if obj[key] != value]
+        expected = {"kind": self.kind, "apiVersion": f"{self.group}/{version}"}
+        return [invalid(key, obj[key], f"must be {value}") for key, value in expected.items() if obj[key] != value]
 
     # --- paths --------------------------------------------------------------------------------------------------
 
@@ -432,7 +432,7 @@ def _whole_number(obj: Json, path: str) -> tuple[int, str]:
     return (0 if value is None or problem else value), problem
 
 
-def _accessor_problem(obj: Json, path: str, wanted: type, word: str) -> tuple[Any, str]:
+def _accessor_problem(obj: Json, path: str, expected: type, word: str) -> tuple[Any, str]:
     """What stands at a path, and why it is not what is wanted there."""
     here: Any = obj
     walked: list[str] = []
@@ -440,13 +440,13 @@ def _accessor_problem(obj: Json, path: str, wanted: type, word: str) -> tuple[An
         if here is None:
             return None, ""
         if not isinstance(here, dict):
-            told = f"{go_text(here)} is of the type {go_type(here)}, expected map[string]interface{{}}"
-            return None, f".{'.'.join([*walked, step])} accessor error: {told}"
+            message = f"{go_text(here)} is of the type {go_type(here)}, expected map[string]interface{{}}"
+            return None, f".{'.'.join([*walked, step])} accessor error: {message}"
         walked.append(step)
         if step not in here:
             return None, ""
         here = here[step]
-    if type(here) is wanted:
+    if type(here) is expected:
         return here, ""
     return None, f"{path} accessor error: {go_text(here)} is of the type {go_type(here)}, expected {word}"
 

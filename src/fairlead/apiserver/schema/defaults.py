@@ -74,14 +74,14 @@ def _pod_level_requests(spec: Json) -> None:
         return
     requests = dict(resources.get("requests") or {})
     for name in ("cpu", "memory"):
-        asked = [
+        requested = [
             container["resources"]["requests"][name]
             for container in spec.get("containers") or ()
             if name in (container["resources"].get("requests") or {})
         ]
-        if name not in requests and asked:
-            total = sum(nanos(quantity) for quantity in asked)
-            binary = any(quantity.endswith("i") for quantity in asked)
+        if name not in requests and requested:
+            total = sum(nanos(quantity) for quantity in requested)
+            binary = any(quantity.endswith("i") for quantity in requested)
             requests[name] = canonical_quantity(_total(total, binary))
     for name, quantity in limits.items():
         if name in ("cpu", "memory") or name.startswith("hugepages-"):

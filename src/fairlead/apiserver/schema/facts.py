@@ -99,14 +99,6 @@ class Facts:
             found.setdefault((resource.group, resource.version, resource.kind), resource)
         return found
 
-    @cached_property
-    def by_plural(self) -> dict[tuple[str, str, str], Resource]:
-        return {(resource.group, resource.version, resource.plural): resource for resource in self.resources}
-
-    @cached_property
-    def group_versions(self) -> tuple[tuple[str, str], ...]:
-        return tuple(dict.fromkeys((resource.group, resource.version) for resource in self.resources))
-
     def type_name(self, group: str, version: str, kind: str) -> str | None:
         """`core.v1.Pod` for a pod; None where no such type is known."""
         return self._names.get((group, version, kind))
@@ -120,16 +112,16 @@ class Facts:
         """An OpenAPI v3 document of one group version, without descriptions: enough for kubectl."""
         resources = [r for r in self.resources if (r.group, r.version) == (group, version)]
         paths: Json = {}
-        wanted: list[str] = []
+        names: list[str] = []
         for resource in resources:
-            wanted += self._kind_names(resource)
+            names += self._kind_names(resource)
             paths.update(resource_paths(resource, self._long_name_of(group, version, resource.kind)))
         schemas: Json = {}
-        while wanted:
-            name = wanted.pop()
+        while names:
+            name = names.pop()
             if long_name(name) not in schemas:
                 schemas[long_name(name)] = self._schema(name)
-                wanted += _references(self.types[name])
+                names += _references(self.types[name])
         return {
             "openapi": "3.0.0",
             "info": {"title": "Kubernetes", "version": f"v{self.kubernetes}"},

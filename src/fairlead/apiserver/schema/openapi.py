@@ -86,22 +86,22 @@ def _type_of(value: Any) -> str:
     return "null"
 
 
-def _wrong_type(path: str, seen: str, wanted: list[str]) -> FieldError:
-    text = f'Invalid value: "{seen}": {path} in body must be of type {",".join(wanted)}: "{seen}"'
+def _wrong_type(path: str, seen: str, expected: list[str]) -> FieldError:
+    text = f'Invalid value: "{seen}": {path} in body must be of type {",".join(expected)}: "{seen}"'
     return FieldError("FieldValueTypeInvalid", path, text)
 
 
 def _check_type(schema: Json, value: Any, path: str) -> Errors:
-    wanted = _types(schema)
+    expected = _types(schema)
     seen = _type_of(value)
-    if not wanted or seen in wanted or (seen == "integer" and "number" in wanted):
+    if not expected or seen in expected or (seen == "integer" and "number" in expected):
         return []
     form = schema.get("format")
     if form and not isinstance(value, str | list):
         return [_wrong_type(path, {bool: "", dict: "", int: "int64"}.get(type(value), "double"), [form])]
-    if form and not {"number", "integer"} & set(wanted):
+    if form and not {"number", "integer"} & set(expected):
         return []  # a text or a list is judged by its format alone
-    return [_wrong_type(path, seen, wanted)]
+    return [_wrong_type(path, seen, expected)]
 
 
 def _check_enum(schema: Json, value: Any, path: str) -> Errors:
@@ -112,8 +112,8 @@ def _check_enum(schema: Json, value: Any, path: str) -> Errors:
     supported = ", ".join(
         f'"{each}"' if isinstance(was, str) else quoted(each) for each, was in zip(texts, allowed, strict=True)
     )
-    told = f"Unsupported value: {shown(value)}: supported values: {within_bounds(supported)}"
-    return [FieldError("FieldValueNotSupported", path, told)]
+    message = f"Unsupported value: {shown(value)}: supported values: {within_bounds(supported)}"
+    return [FieldError("FieldValueNotSupported", path, message)]
 
 
 def _below(path: str, name: str) -> str:
@@ -134,9 +134,9 @@ def _check_object(schema: Json, value: Json, path: str, old: Any) -> Errors:
             if name not in properties:
                 found += check(rest, inner, below(path, f".{name}"), before.get(name, NEW))
     if rest is False:
-        told = "in body is a forbidden property"
+        message = "in body is a forbidden property"
         found += [
-            invalid(path, name, within_bounds(f"{path}.{name} {told}")) for name in value if name not in properties
+            invalid(path, name, within_bounds(f"{path}.{name} {message}")) for name in value if name not in properties
         ]
     for name, inner in value.items():
         if name in properties:
@@ -289,28 +289,28 @@ def _check_range(schema: Json, value: int | float, path: str) -> Errors:
 def _check_combined(schema: Json, value: Any, path: str) -> Errors:
     found: Errors = []
 
-    def say(text: str) -> None:
+    def add(text: str) -> None:
         found.append(FieldError("FieldValueInvalid", _NOWHERE, f'Invalid value: "": "{path}" {text}'))
 
     if "not" in schema and not check(schema["not"], value, path):
-        say("must not validate the schema (not)")
+        add("must not validate the schema (not)")
     attempts = [check(each, value, path) for each in schema.get("allOf") or ()]
     if any(attempts):
-        say(f"must validate all the schemas (allOf){'. None validated' if all(attempts) else ''}")
+        add(f"must validate all the schemas (allOf){'. None validated' if all(attempts) else ''}")
         found += [problem for problems in attempts for problem in problems]
     if schema.get("anyOf"):
         attempts = [check(each, value, path) for each in schema["anyOf"]]
         if all(attempts):
-            say("must validate at least one schema (anyOf)")
+            add("must validate at least one schema (anyOf)")
             found += _least(attempts)
     if schema.get("oneOf"):
         attempts = [check(each, value, path) for each in schema["oneOf"]]
         good = sum(not problems for problems in attempts)
         if good == 0:
-            say("must validate one and only one schema (oneOf). Found none valid")
+            add("must validate one and only one schema (oneOf). Found none valid")
             found += _least(attempts)
         elif good > 1:
-            say(f"must validate one and only one schema (oneOf). Found {good} valid alternatives")
+            add(f"must validate one and only one schema (oneOf). Found {good} valid alternatives")
     return found
 
 

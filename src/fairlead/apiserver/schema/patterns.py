@@ -34,6 +34,8 @@ def compiled(text: str) -> Any:
     try:
         return re2.compile(text, _OPTIONS)
     except (re2.error, UnicodeEncodeError) as problem:
-        told = problem.args[0]
-        what, _, where = (told.decode(errors="replace") if isinstance(told, bytes) else str(told)).partition(": ")
+        message = problem.args[0]
+        what, _, where = (message.decode(errors="replace") if isinstance(message, bytes) else str(message)).partition(
+            ": "
+        )
         raise BadPattern(f"{_IN_GO.get(what, what)}: `{where}`") from None

@@ -132,16 +132,16 @@ def canonical_micro_time(text: str) -> str:
 
 
 def _read_time(text: str, layout: str) -> datetime:
-    def refuse(rest: str, wanted: str) -> ScalarError:
-        return ScalarError(f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{wanted}"')
+    def refuse(rest: str, expected: str) -> ScalarError:
+        return ScalarError(f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{expected}"')
 
     numbers: list[int] = []
     at = 0
-    for step, wanted in _TIME_STEPS:
+    for step, expected in _TIME_STEPS:
         found = step.match(text, at)
         if found is None:
-            raise refuse(text[at:], wanted)
-        if wanted.isdigit():
+            raise refuse(text[at:], expected)
+        if expected.isdigit():
             numbers.append(int(found[0]))
         at = found.end()
     fraction = _FRACTION.match(text, at)

@@ -211,22 +211,22 @@ def _from_facts(form: str, entry: Json) -> Schema:
 class _Mismatch(Exception):
     """The wrong type somewhere below; each struct on the way up adds its field."""
 
-    def __init__(self, seen: str, wanted: str, *, final: bool = False) -> None:
+    def __init__(self, seen: str, expected: str, *, final: bool = False) -> None:
         super().__init__()
         self.final = final  # said by the type's own reader, at which Go stops
         self.seen = seen
-        self.wanted = wanted
+        self.expected = expected
         self.struct = ""
         self.path: list[str] = []
 
     def __str__(self) -> str:
         where = f"struct field {self.struct}.{'.'.join(reversed(self.path))}" if self.struct else "value"
-        return f"json: cannot unmarshal {self.seen} into Go {where} of type {self.wanted}"
+        return f"json: cannot unmarshal {self.seen} into Go {where} of type {self.expected}"
 
 
-def kind_label(kind: str, version: str, wanted: str | None = None) -> str:
+def kind_label(kind: str, version: str, expected: str | None = None) -> str:
     """How the server begins a complaint about a body: what it claims to be and what is served there."""
-    return f'{kind} in version "{version}" cannot be handled as a {wanted or kind}'
+    return f'{kind} in version "{version}" cannot be handled as a {expected or kind}'
 
 
 def decode(schema: Schema, value: Any, label: str, *, in_order: bool = False) -> Decoded:

@@ -60,8 +60,8 @@ class Unwritable(Exception):
 class Compacted(Exception):
     """The revision is older than the oldest change kept."""
 
-    def __init__(self, asked: int, oldest: int) -> None:
-        super().__init__(f"too old resource version: {asked} ({oldest})")
+    def __init__(self, requested: int, oldest: int) -> None:
+        super().__init__(f"too old resource version: {requested} ({oldest})")
 
 
 class StaleWrite(Exception):
@@ -93,7 +93,7 @@ class KindStore:
         else:
             self.entries[key] = entry
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():
@@ -271,7 +271,7 @@ class Store:
         self.committed = self.revision
         changed = {kind: self.of_kind(kind) for kind, _ in pending}
         for kind, kind_store in changed.items():
-            kind_store.tell()
+            kind_store.notify()
             if len(kind_store.changes) > self.KEPT_CHANGES:
                 self._make_room(kind, kind_store)
         if not commit.done():

@@ -30,10 +30,10 @@ def webhooks(obj: Json) -> Errors:
 
 
 def webhooks_update(new: Json, old: Json) -> Errors:
-    asked = [_conditions(new), _conditions(old)]
+    conditions = [_conditions(new), _conditions(old)]
     return [
         *metadata.on_update(new["metadata"], old["metadata"], core=False),
-        *_webhooks(new, with_conditions=asked[0] != asked[1]),
+        *_webhooks(new, with_conditions=conditions[0] != conditions[1]),
     ]
 
 
@@ -126,8 +126,8 @@ def client(config: Json, path: str) -> Errors:
     # The server asks for one where it means the other.
     found = [
         required(f"{here}.{key}")
-        for key, meant in (("name", "namespace"), ("namespace", "name"))
-        if not service.get(meant)
+        for key, other in (("name", "namespace"), ("namespace", "name"))
+        if not service.get(other)
     ]
     port = service.get("port", 443)
     found += [invalid(f"{here}.port", port, f"port is not valid: {text}") for text in names.port_number(port)]

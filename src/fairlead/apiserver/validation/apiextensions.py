@@ -229,19 +229,19 @@ def _alike(versions: list[Json], key: str) -> bool:
     return all(version.get(key) == versions[0].get(key) for version in versions)
 
 
-def _parts(version: Json, wanted: set[str], path: str, called: str, *, has_status: bool) -> Errors:
+def _parts(version: Json, types: set[str], path: str, called: str, *, has_status: bool) -> Errors:
     """What is wrong with the parts of a version that stand under a path there; `called`: the schema's name."""
     found: Errors = []
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
-    if "schema" in wanted and schema is not None:
+    if "schema" in types and schema is not None:
         found += structural(schema, f"{path}.{called}.openAPIV3Schema", has_status=has_status)
     scale = (version.get("subresources") or {}).get("scale")
-    if "subresources" in wanted and scale is not None:
+    if "subresources" in types and scale is not None:
         found += _scale(scale, f"{path}.subresources.scale")
-    if "additionalPrinterColumns" in wanted:
+    if "additionalPrinterColumns" in types:
         for at, column in enumerate(version.get("additionalPrinterColumns") or ()):
             found += _column(column, f"{path}.additionalPrinterColumns[{at}]")
-    if "selectableFields" in wanted and version.get("selectableFields"):
+    if "selectableFields" in types and version.get("selectableFields"):
         found += _selectable(version["selectableFields"], schema, f"{path}.selectableFields")
     return found
 
@@ -313,7 +313,7 @@ def _simple_path(given: str, path: str) -> Errors:
 
 def _scale(scale: Json, path: str) -> Errors:
     found: Errors = []
-    for key, roots, told in (
+    for key, roots, detail in (
         ("specReplicasPath", (".spec.",), ".spec"),
         ("statusReplicasPath", (".status.",), ".status"),
         ("labelSelectorPath", (".spec.", ".status."), "either .spec or .status"),
@@ -324,7 +324,7 @@ def _scale(scale: Json, path: str) -> Errors:
         elif problem := _simple_path(given, here):
             found += problem
         elif given and not given.startswith(roots):
-            found.append(invalid(here, given, f"should be a json path under {told}"))
+            found.append(invalid(here, given, f"should be a json path under {detail}"))
     return found
 
 

@@ -52,8 +52,8 @@ def _spec(spec: Json, old: Json | None = None) -> Errors:
     for index, metric in enumerate(spec.get("metrics") or ()):
         found += _metric(metric, f"spec.metrics[{index}]")
     if least == 0 and not {"Object", "External"} & {each.get("type") for each in spec.get("metrics") or ()}:
-        told = "must specify at least one Object or External metric to support scaling to zero replicas"
-        found.append(forbidden("spec.metrics", told))
+        detail = "must specify at least one Object or External metric to support scaling to zero replicas"
+        found.append(forbidden("spec.metrics", detail))
     behavior = spec.get("behavior") or {}
     for way in ("scaleUp", "scaleDown"):
         if way in behavior:
@@ -94,11 +94,11 @@ def _metric(metric: Json, path: str) -> Errors:
     if not expected:
         found.append(not_supported(f"{path}.type", kind, known))
     elif expected not in present:
-        told = "must populate information for the given metric source"
-        found.append(required(f"{path}.{expected}", told))
+        detail = "must populate information for the given metric source"
+        found.append(required(f"{path}.{expected}", detail))
     if len(present) != 1:
-        told = "must populate the given metric source only"
-        found += [forbidden(f"{path}.{each}", told) for each in present if each != expected]
+        detail = "must populate the given metric source only"
+        found += [forbidden(f"{path}.{each}", detail) for each in present if each != expected]
     return found
 
 
@@ -131,19 +131,19 @@ def _source(kind: str, source: Json, path: str) -> Errors:
         case "object" if value is None and average is None:
             found.append(required(f"{here}.averageValue", "must set either a target value or averageValue"))
         case "external" if value is None and average is None:
-            told = "must set either a target value for metric or a per-pod target"
-            found.append(required(f"{here}.averageValue", told))
+            detail = "must set either a target value for metric or a per-pod target"
+            found.append(required(f"{here}.averageValue", detail))
         case "external" if value is not None and average is not None:
-            told = "may not set both a target value for metric and a per-pod target"
-            found.append(forbidden(f"{here}.value", told))
+            detail = "may not set both a target value for metric and a per-pod target"
+            found.append(forbidden(f"{here}.value", detail))
         case "pods" if average is None:
             found.append(required(f"{here}.averageValue", "must specify a positive target averageValue"))
         case "resource" | "containerResource" if share is None and average is None:
-            told = "must set either a target raw value or a target utilization"
-            found.append(required(f"{here}.averageUtilization", told))
+            detail = "must set either a target raw value or a target utilization"
+            found.append(required(f"{here}.averageUtilization", detail))
         case "resource" | "containerResource" if share is not None and average is not None:
-            told = "may not set both a target raw value and a target utilization"
-            found.append(forbidden(f"{here}.averageValue", told))
+            detail = "may not set both a target raw value and a target utilization"
+            found.append(forbidden(f"{here}.averageValue", detail))
     return found
 
 
@@ -167,11 +167,11 @@ def _rules(rules: Json, path: str) -> Errors:
     found: Errors = []
     window: Any = rules.get("stabilizationWindowSeconds")
     if window is not None and window < 0:
-        told = "must be greater than or equal to zero"
-        found.append(invalid(f"{path}.stabilizationWindowSeconds", window, told))
+        detail = "must be greater than or equal to zero"
+        found.append(invalid(f"{path}.stabilizationWindowSeconds", window, detail))
     if window is not None and window > 3600:
-        told = "must be less than or equal to 3600"
-        found.append(invalid(f"{path}.stabilizationWindowSeconds", window, told))
+        detail = "must be less than or equal to 3600"
+        found.append(invalid(f"{path}.stabilizationWindowSeconds", window, detail))
     chosen = rules.get("selectPolicy")
     if chosen is not None and chosen not in ("Disabled", "Max", "Min"):
         found.append(not_supported(f"{path}.selectPolicy", chosen, ("Disabled", "Max", "Min")))
@@ -185,8 +185,8 @@ def _rules(rules: Json, path: str) -> Errors:
             if policy.get(key, 0) <= 0:
                 found.append(invalid(f"{here}.{key}", policy.get(key, 0), "must be greater than zero"))
         if policy.get("periodSeconds", 0) > 1800:
-            told = "must be less than or equal to 1800"
-            found.append(invalid(f"{here}.periodSeconds", policy["periodSeconds"], told))
+            detail = "must be less than or equal to 1800"
+            found.append(invalid(f"{here}.periodSeconds", policy["periodSeconds"], detail))
     if rules.get("tolerance") is not None and nanos(rules["tolerance"]) < 0:
         found.append(invalid(f"{path}.tolerance", rules["tolerance"], "must be greater than or equal to 0"))
     return found

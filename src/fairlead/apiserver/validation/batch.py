@@ -49,8 +49,8 @@ def job(obj: Json, *, is_new: bool = True) -> Errors:
     if spec.get("completionMode") == "Indexed" and spec.get("completions", 0) > 0:
         last = f"{meta.get('name', '')}-{spec['completions'] - 1}"
         if names.label(last):
-            told = f"will not able to create pod with invalid DNS label: {last}"
-            found.append(invalid("metadata.name", meta.get("name", ""), told))
+            detail = f"will not able to create pod with invalid DNS label: {last}"
+            found.append(invalid("metadata.name", meta.get("name", ""), detail))
     return found
 
 
@@ -59,20 +59,20 @@ def _generated(spec: Json, meta: Json) -> Errors:
     if spec.get("manualSelector") or spec.get("selector") is None:
         return []
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-    wanted = {
+    expected = {
         "controller-uid": meta.get("uid", ""),
         "job-name": meta.get("name", ""),
         "batch.kubernetes.io/controller-uid": meta.get("uid", ""),
         "batch.kubernetes.io/job-name": meta.get("name", ""),
     }
     path, found = "spec.template.metadata.labels", []
-    for key, value in wanted.items():
+    for key, value in expected.items():
         if key not in labels:
             found.append(required(f"{path}[{key}]", f"must be '{value}'"))
         elif labels[key] != value:
             found.append(invalid(f"{path}[{key}]", labels, f"must be '{value}'"))
     good = not metadata.selector(spec["selector"], "")
-    if good and not metadata.matches(spec["selector"], wanted):
+    if good and not metadata.matches(spec["selector"], expected):
         found.append(invalid("spec.selector", spec["selector"], "`selector` not auto-generated"))
     return found
 
@@ -129,8 +129,8 @@ def _indexed(spec: Json, path: str) -> Errors:
     if count is None:
         found.append(required(f"{path}.completions", "when completion mode is Indexed"))
     if parallel is not None and parallel > _MANY:
-        told = f"must be less than or equal to {_MANY} when completion mode is Indexed"
-        found.append(invalid(f"{path}.parallelism", parallel, told))
+        detail = f"must be less than or equal to {_MANY} when completion mode is Indexed"
+        found.append(invalid(f"{path}.parallelism", parallel, detail))
     if count is not None and failed is not None and failed > count:
         found.append(invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"))
     if failed is not None and failed > _MANY:
@@ -138,8 +138,8 @@ def _indexed(spec: Json, path: str) -> Errors:
     if count is not None and count > _MANY and "backoffLimitPerIndex" in spec:
         above = f"when completions are above {_MANY} and used with backoff limit per index"
         if failed is None:
-            told = f"must be specified when completions is above {_MANY}"
-            found.append(required(f"{path}.maxFailedIndexes", told))
+            detail = f"must be specified when completions is above {_MANY}"
+            found.append(required(f"{path}.maxFailedIndexes", detail))
         for key, value in (("parallelism", parallel), ("maxFailedIndexes", failed)):
             if value is not None and value > 10_000:
                 found.append(invalid(f"{path}.{key}", value, f"must be less than or equal to 10000 {above}"))
@@ -158,8 +158,8 @@ def _failure_policy(spec: Json, path: str) -> Errors:
             found.append(required(f"{here}.action", f"valid values: [{listed}]"))
         elif action == "FailIndex":
             if "backoffLimitPerIndex" not in spec:
-                told = "requires the backoffLimitPerIndex to be set"
-                found.append(invalid(f"{here}.action", action, told))
+                detail = "requires the backoffLimitPerIndex to be set"
+                found.append(invalid(f"{here}.action", action, detail))
         elif action not in _ACTIONS:
             found.append(not_supported(f"{here}.action", action, _ACTIONS))
         codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
@@ -194,8 +194,8 @@ def _exit_codes(codes: Json, containers: set[Any], path: str) -> Errors:
     elif operator not in ("In", "NotIn"):
         found.append(not_supported(f"{path}.operator", operator, ("In", "NotIn")))
     if name is not None and name not in containers:
-        told = "must be one of the container or initContainer names in the pod template"
-        found.append(invalid(f"{path}.containerName", name, told))
+        detail = "must be one of the container or initContainer names in the pod template"
+        found.append(invalid(f"{path}.containerName", name, detail))
     if not values:
         found.append(invalid(f"{path}.values", codes.get("values"), "at least one value is required"))
     elif len(values) > 255:
@@ -219,30 +219,30 @@ def _success_policy(spec: Json, mode: str, path: str) -> Errors:
     rules, count = policy.get("rules") or (), spec.get("completions") or 0
     found: Errors = []
     if not rules:
-        told = "at least one rules must be specified when the successPolicy is specified"
-        found.append(required(f"{path}.rules", told))
+        detail = "at least one rules must be specified when the successPolicy is specified"
+        found.append(required(f"{path}.rules", detail))
     if len(rules) > 20:
         found.append(too_many(f"{path}.rules", len(rules), 20))
     for index, rule in enumerate(rules):
         here, total = f"{path}.rules[{index}]", 0
-        wanted, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
-        if wanted is None and indexes is None:
-            told = "at least one of succeededCount or succeededIndexes must be specified"
-            found.append(required(here, told))
+        succeeded, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
+        if succeeded is None and indexes is None:
+            detail = "at least one of succeededCount or succeededIndexes must be specified"
+            found.append(required(here, detail))
         if indexes is not None:
             total, problem = indexes_of(indexes, count)
             if problem:
-                told = f"error parsing succeededIndexes: {problem}"
-                found.append(invalid(f"{here}.succeededIndexes", indexes, told))
-        if wanted is not None:
+                detail = f"error parsing succeededIndexes: {problem}"
+                found.append(invalid(f"{here}.succeededIndexes", indexes, detail))
+        if succeeded is not None:
             least, place = "must be less than or equal to", f"{here}.succeededCount"
-            found += nonnegative(place, wanted)
-            if wanted > count:
-                told = f"{least} {count} (the number of specified completions)"
-                found.append(invalid(place, wanted, told))
-            if indexes is not None and wanted > total:
-                told = f"{least} {total} (the number of indexes in the specified succeededIndexes field)"
-                found.append(invalid(place, wanted, told))
+            found += nonnegative(place, succeeded)
+            if succeeded > count:
+                detail = f"{least} {count} (the number of specified completions)"
+                found.append(invalid(place, succeeded, detail))
+            if indexes is not None and succeeded > total:
+                detail = f"{least} {total} (the number of indexes in the specified succeededIndexes field)"
+                found.append(invalid(place, succeeded, detail))
     return found
 
 
@@ -252,8 +252,8 @@ def indexes_of(text: str, completions: int) -> tuple[int, str]:
     for interval in text.split(",") if text else ():
         parts = interval.split("-")
         if len(parts) > 2:
-            told = "violates the requirement that an index interval can have at most two parts separated by '-'"
-            return 0, f'the fragment "{interval}" {told}'
+            detail = "violates the requirement that an index interval can have at most two parts separated by '-'"
+            return 0, f'the fragment "{interval}" {detail}'
         ends: list[int] = []
         for part in parts:
             if not re.fullmatch(r"[+-]?[0-9]{1,18}", part):
@@ -290,8 +290,8 @@ def job_update(new: Json, old: Json) -> Errors:
     if spec.get("completionMode") != "Indexed":
         found += immutable("spec.completions", count, were)
     elif count is not None and count != were and count != spec.get("parallelism"):
-        told = "can only be modified in tandem with spec.parallelism"
-        found.append(invalid("spec.completions", count, told))
+        detail = "can only be modified in tandem with spec.parallelism"
+        found.append(invalid("spec.completions", count, detail))
     found += immutable("spec.selector", spec.get("selector"), before.get("selector"))
     found += _same_template(spec, before)
     found += immutable("spec.completionMode", spec.get("completionMode"), before.get("completionMode"))
@@ -329,20 +329,20 @@ def job_status(new: Json, old: Json) -> Errors:
     was, now = _conditions(before), _conditions(status)
     for pair in (("Complete", "Failed"), ("Complete", "FailureTarget")):
         if now.issuperset(pair):
-            told = f"cannot set {pair[0]}=True and {pair[1]}=true conditions"
-            found.append(without_value(f"{path}.conditions", told))
+            detail = f"cannot set {pair[0]}=True and {pair[1]}=true conditions"
+            found.append(without_value(f"{path}.conditions", detail))
     done, start = status.get("completionTime"), status.get("startTime")
     if done is not None and "Complete" not in now:
-        told = "cannot set completionTime when there is no Complete=True condition"
-        found.append(invalid(f"{path}.completionTime", done, told))
+        detail = "cannot set completionTime when there is no Complete=True condition"
+        found.append(invalid(f"{path}.completionTime", done, detail))
     if done is None and "Complete" in now:
         found.append(required(f"{path}.completionTime", "completionTime is required for Complete jobs"))
     if done is not None and start is not None and done < start:
         found.append(invalid(f"{path}.completionTime", done, "must be equal to or after `startTime`"))
     for end, first in (("Failed", "FailureTarget"), ("Complete", "SuccessCriteriaMet")):
         if end in now and first not in now:
-            told = f"cannot set {end}=True condition without the {first}=true condition"
-            found.append(without_value(f"{path}.conditions", told))
+            detail = f"cannot set {end}=True condition without the {first}=true condition"
+            found.append(without_value(f"{path}.conditions", detail))
     over = bool(now & {"Complete", "Failed"})
     if over and status.get("active", 0) > 0:
         found.append(invalid(f"{path}.active", status["active"], "active>0 is invalid for finished job"))
@@ -350,18 +350,18 @@ def job_status(new: Json, old: Json) -> Errors:
         found.append(required(f"{path}.startTime", "startTime is required for finished job"))
     found += _indexes(status, spec, path)
     if over and status.get("terminating", 0) > 0:
-        told = "terminating>0 is invalid for finished job"
-        found.append(invalid(f"{path}.terminating", status["terminating"], told))
+        detail = "terminating>0 is invalid for finished job"
+        found.append(invalid(f"{path}.terminating", status["terminating"], detail))
     if "ready" in status and status["ready"] > status.get("active", 0):
         found.append(invalid(f"{path}.ready", status.get("ready", 0), "cannot set more ready pods than active"))
     for other in ("Failed", "FailureTarget"):
         if now.issuperset(("SuccessCriteriaMet", other)):
-            told = f"cannot set SuccessCriteriaMet=True and {other}=true conditions"
-            found.append(without_value(f"{path}.conditions", told))
+            detail = f"cannot set SuccessCriteriaMet=True and {other}=true conditions"
+            found.append(without_value(f"{path}.conditions", detail))
     for end in ("Failed", "Complete", "FailureTarget"):
         if end in was and end not in now:
-            told = f"cannot disable the terminal {end}=True condition"
-            found.append(without_value(f"{path}.conditions", told))
+            detail = f"cannot disable the terminal {end}=True condition"
+            found.append(without_value(f"{path}.conditions", detail))
     for key in ("failed", "succeeded"):
         if status.get(key, 0) < before.get(key, 0):
             found.append(invalid(f"{path}.{key}", status.get(key, 0), f"cannot decrease the {key} counter"))
@@ -404,11 +404,11 @@ def _indexes(status: Json, spec: Json, path: str) -> Errors:
             if problem:
                 found.append(invalid(f"{path}.failedIndexes", failed, f"error parsing failedIndexes: {problem}"))
     if done and spec.get("completionMode") != "Indexed":
-        told = "cannot set non-empty completedIndexes when non-indexed completion mode"
-        found.append(invalid(f"{path}.completedIndexes", done, told))
+        detail = "cannot set non-empty completedIndexes when non-indexed completion mode"
+        found.append(invalid(f"{path}.completedIndexes", done, detail))
     if failed is not None and "backoffLimitPerIndex" not in spec:
-        told = "cannot set non-null failedIndexes when backoffLimitPerIndex is null"
-        found.append(invalid(f"{path}.failedIndexes", failed, told))
+        detail = "cannot set non-null failedIndexes when backoffLimitPerIndex is null"
+        found.append(invalid(f"{path}.failedIndexes", failed, detail))
     return found
 
 
@@ -449,8 +449,8 @@ def _cron_spec(spec: Json, before: Json | None) -> Errors:
     body = (spec.get("jobTemplate") or {}).get("spec") or {}
     found += job_spec(body, "spec.jobTemplate.spec")
     if body.get("selector") is not None:
-        told = "`selector` will be auto-generated"
-        found.append(invalid("spec.jobTemplate.spec.selector", body["selector"], told))
+        detail = "`selector` will be auto-generated"
+        found.append(invalid("spec.jobTemplate.spec.selector", body["selector"], detail))
     if body.get("manualSelector"):
         found.append(not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false")))
     for key in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):

@@ -148,8 +148,8 @@ def duplicate(path: str, value: Any) -> FieldError:
 
 
 def not_found(path: str, value: Any, detail: str = "") -> FieldError:
-    told = f": {detail}" if detail else ""
-    return FieldError("FieldValueNotFound", path, f"Not found: {shown(value)}{told}")
+    suffix = f": {detail}" if detail else ""
+    return FieldError("FieldValueNotFound", path, f"Not found: {shown(value)}{suffix}")
 
 
 def too_long(path: str, most: int) -> FieldError:

@@ -181,8 +181,8 @@ def domain_prefixed(text: str, path: str) -> Errors:
         return [invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")')]
     found: Errors = [invalid(path, domain, problem) for problem in subdomain(domain)]
     if not re.fullmatch(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", rest):
-        told = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')"
-        found.append(invalid(path, rest, told))
+        detail = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')"
+        found.append(invalid(path, rest, detail))
     return found
 
 
@@ -221,9 +221,9 @@ def cidr(text: str) -> list[str]:
 def subdomain_with_underscores(text: str) -> list[str]:
     """A subdomain in a search list, where services may stand."""
     good = re.fullmatch(r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*", text)
-    told = (
+    detail = (
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
         "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
         r"'_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')"
     )
-    return [*_limited(text, 253), *([] if good else [told])]
+    return [*_limited(text, 253), *([] if good else [detail])]

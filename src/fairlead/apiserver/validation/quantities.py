@@ -115,8 +115,8 @@ def amounts(limits: Json, requests: Json, path: str, name_check: NameCheck | Non
             found.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
         if is_huge(name):
             found += _pages(name, quantity, here)
-    asked = {*limits, *requests}
-    if any(map(is_huge, asked)) and not asked & {"cpu", "memory"}:
+    names = {*limits, *requests}
+    if any(map(is_huge, names)) and not names & {"cpu", "memory"}:
         found.append(forbidden(path, "HugePages require cpu or memory"))
     return found
 
@@ -154,6 +154,6 @@ def claim_names(given: Collection[Json], known: Collection[str], path: str) -> E
             requested[name] += bool(request) and key not in seen
             seen.add(key)
         if name not in known:
-            told = f"must be one of the names in pod.spec.resourceClaims{within_bounds(among)}"
-            found.append(not_found(here, name, told))
+            detail = f"must be one of the names in pod.spec.resourceClaims{within_bounds(among)}"
+            found.append(not_found(here, name, detail))
     return found

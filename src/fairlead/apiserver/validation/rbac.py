@@ -29,8 +29,8 @@ def cluster_role(obj: Json) -> Errors:
         return found
     path, selectors = "aggregationRule.clusterRoleSelectors", rule.get("clusterRoleSelectors") or ()
     if not selectors:
-        told = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-        return [*found, required(path, told)]
+        detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        return [*found, required(path, detail)]
     for index, selector in enumerate(selectors):
         found += metadata.selector(selector, f"{path}[{index}]")
     return found

@@ -325,9 +325,9 @@ def _exclusive(schema: Json, path: str) -> Errors:
     return found
 
 
-def _wrong_type(schema: Json, path: str, wanted: str, key: str) -> Errors:
-    kind, text = schema.get("type") or "", f"must be {wanted} if {key} is specified"
-    if schema.get(key) is None or kind == wanted:
+def _wrong_type(schema: Json, path: str, expected: str, key: str) -> Errors:
+    kind, text = schema.get("type") or "", f"must be {expected} if {key} is specified"
+    if schema.get(key) is None or kind == expected:
         return []
     return [invalid(f"{path}.type", kind, text) if kind else required(f"{path}.type", text)]
 
@@ -405,12 +405,12 @@ def _keys(keys: list[str], properties: Mapping[str, Any], path: str) -> Errors:
 
 def _required_keys(keys: list[str], items: Json, path: str) -> Errors:
     found: Errors = []
-    properties, asked = items.get("properties") or {}, set(items.get("required") or ())
+    properties, needed = items.get("properties") or {}, set(items.get("required") or ())
     for key in keys:
         if key not in properties:
             continue
         here, why = f"{path}.items.properties[{key}]", "this property is in x-kubernetes-list-map-keys, so it"
-        if properties[key].get("default") is None and key not in asked:
+        if properties[key].get("default") is None and key not in needed:
             found.append(required(f"{here}.default", f"{why} must have a default or be a required property"))
         if properties[key].get("nullable"):
             found.append(forbidden(f"{here}.nullable", f"{why} cannot be nullable"))

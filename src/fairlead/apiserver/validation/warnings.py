@@ -68,12 +68,12 @@ def of_finalizers(new: Json, old: Json | None) -> list[str]:
         return []
     found: list[str] = []
     for name in finalizers:
-        told = f'metadata.finalizers: "{name}":'
-        found += [f"{told} {text}" for text in names.qualified(name)]
+        detail = f'metadata.finalizers: "{name}":'
+        found += [f"{detail} {text}" for text in names.qualified(name)]
         if "/" not in name and name not in ("orphan", "foregroundDeletion", "kubernetes"):
             dotted = " including a path (/)" if "." in name else ""
             why = f"prefer a domain-qualified finalizer name{dotted} to avoid accidental conflicts with other"
-            found.append(f"{told} {why} finalizer writers")
+            found.append(f"{detail} {why} finalizer writers")
     return list(dict.fromkeys(found))
 
 
@@ -95,8 +95,8 @@ def _pod_status(new: Json, old: Json | None) -> Iterator[str]:
 def _name(thing: Json, of: str) -> Iterator[str]:
     problems = names.label(thing["metadata"].get("name", ""))
     if problems:
-        told = f"metadata.name: this is used in {of}, which can result in surprising behavior"
-        yield f"{told}; a DNS label is recommended: [{' '.join(problems)}]"
+        detail = f"metadata.name: this is used in {of}, which can result in surprising behavior"
+        yield f"{detail}; a DNS label is recommended: [{' '.join(problems)}]"
 
 
 def _template(given: Json | None, path: str) -> Iterator[str]:
@@ -129,14 +129,14 @@ def _pod_spec(spec: Json, noted: Json, path: str) -> Iterator[str]:
     for name in ("memory", "ephemeral-storage"):
         yield from _fraction((spec.get("overhead") or {}).get(name), f"{here}.overhead[{name}]")
     if _SECCOMP in noted and "seccompProfile" not in (spec.get("securityContext") or {}):
-        told = 'non-functional in v1.27+; use the "seccompProfile" field instead'
-        yield f"{lead}metadata.annotations[{_SECCOMP}]: {told}"
+        detail = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+        yield f"{lead}metadata.annotations[{_SECCOMP}]: {detail}"
     for place, container in _containers(spec, here):
         yield from _container(container, spec, noted, place, path)
     yield from _ports(spec, here)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
-        told = "must be >= 0; negative values are invalid and will be treated as 1"
-        yield f"{here}.terminationGracePeriodSeconds: {told}"
+        detail = "must be >= 0; negative values are invalid and will be treated as 1"
+        yield f"{here}.terminationGracePeriodSeconds: {detail}"
     if "affinity" in spec:
         yield from _pod_affinity(spec["affinity"], f"{here}.affinity")
     for index, address in enumerate((spec.get("dnsConfig") or {}).get("nameservers") or ()):
@@ -214,8 +214,8 @@ def _container(container: Json, spec: Json, noted: Json, path: str, template: st
         name, value = variable.get("name", ""), variable.get("value", "")
         reference = f"$({name})"
         if name in seen and ("valueFrom" in variable or value == reference or reference not in value):
-            told = f'hides previous definition of "{name}", which may be dropped when using apply'
-            yield f"{path}.env[{index}]: {told}"
+            detail = f'hides previous definition of "{name}", which may be dropped when using apply'
+            yield f"{path}.env[{index}]: {detail}"
         seen.add(name)
 
 
@@ -248,8 +248,8 @@ def _ports(spec: Json, path: str) -> Iterator[str]:
         name = port.get("name", "")
         if name and name in named:
             first = named[name]
-            told = f"services and probes that select ports by name will use {first}"
-            yield f'{place}: duplicate port name "{name}" with {first}, {told}'
+            detail = f"services and probes that select ports by name will use {first}"
+            yield f'{place}: duplicate port name "{name}" with {first}, {detail}'
         elif name:
             named[name] = place
 
@@ -268,9 +268,9 @@ def _both(place: str, port: Json, other: str, there: Json) -> Iterator[str]:
 def _volumes(given: list[Json], path: str) -> Iterator[str]:
     for index, volume in enumerate(given):
         if not _VOLUMES.keys().isdisjoint(volume):
-            for kind, (shown, told) in _VOLUMES.items():
+            for kind, (shown, detail) in _VOLUMES.items():
                 if kind in volume:
-                    yield f"{path}[{index}].{shown}: {told}"
+                    yield f"{path}[{index}].{shown}: {detail}"
         claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if claim is not None:
             yield from _claim_spec(claim.get("spec") or {}, f"{path}[{index}].ephemeral.volumeClaimTemplate.spec")
@@ -289,15 +289,15 @@ def _overlaps(volume: Json) -> Iterator[str]:
         if source is not None:
             about = f'{word} "{source.get(key, "")}"' if word else "DownwardAPI"
             paths = [(item.get("path", ""), "") for item in source.get("items") or ()]
-            for told in _overlapping(paths):
-                yield f'volume "{name}" ({about}): overlapping paths: {told}'
+            for overlap in _overlapping(paths):
+                yield f'volume "{name}" ({about}): overlapping paths: {overlap}'
     taken: list[tuple[str, str]] = []
     for source in (volume.get("projected") or {}).get("sources") or ():
         if not source:
             yield f'volume "{name}" (Projected) has no sources provided'
         taken += _projected_paths(source)
-    for told in _overlapping(taken):
-        yield f'volume "{name}" (Projected): overlapping paths: {told}'
+    for overlap in _overlapping(taken):
+        yield f'volume "{name}" (Projected): overlapping paths: {overlap}'
 
 
 def _projected_paths(source: Json) -> list[tuple[str, str]]:
@@ -352,8 +352,8 @@ def _stateful_set(new: Json, old: Json | None) -> Iterator[str]:
         path = f"spec.volumeClaimTemplates[{index}]" + ("" if old is None else ".Spec")
         yield from _claim_spec(claim.get("spec") or {}, path)
     if (spec.get("revisionHistoryLimit") or 0) < 0:
-        told = "a negative value retains all historical revisions; a value >= 0 is recommended"
-        yield f"spec.revisionHistoryLimit: {told}"
+        detail = "a negative value retains all historical revisions; a value >= 0 is recommended"
+        yield f"spec.revisionHistoryLimit: {detail}"
 
 
 def _job(new: Json, old: Json | None) -> Iterator[str]:
@@ -414,8 +414,8 @@ def _volume(new: Json, old: Json | None) -> Iterator[str]:
         ("mount-options", "v1.31", "mountOptions"),
     ):
         if f"volume.beta.kubernetes.io/{key}" in noted:
-            told = f'deprecated since {since}; use "{field}" attribute instead'
-            yield f"metadata.annotations[volume.beta.kubernetes.io/{key}]: {told}"
+            detail = f'deprecated since {since}; use "{field}" attribute instead'
+            yield f"metadata.annotations[volume.beta.kubernetes.io/{key}]: {detail}"
     if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
         yield (
             "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended "
@@ -426,8 +426,8 @@ def _volume(new: Json, old: Json | None) -> Iterator[str]:
         yield from _node_term(term, f"spec.nodeAffinity.required.nodeSelectorTerms[{index}]", values=False)
     for kind in _PERSISTENT:
         if kind in spec:
-            shown, told = _VOLUMES[kind]
-            yield f"spec.{shown}: {told}"
+            shown, detail = _VOLUMES[kind]
+            yield f"spec.{shown}: {detail}"
 
 
 def _storage_class(new: Json, old: Json | None) -> Iterator[str]:
@@ -440,8 +440,8 @@ def _storage_class(new: Json, old: Json | None) -> Iterator[str]:
 
 def _driver(new: Json, old: Json | None) -> Iterator[str]:
     spec, before = new["spec"], (old or {}).get("spec") or {}
-    wanted = spec.get("tokenRequests")
-    if wanted and wanted != before.get("tokenRequests") and "serviceAccountTokenInSecrets" not in spec:
+    requests = spec.get("tokenRequests")
+    if requests and requests != before.get("tokenRequests") and "serviceAccountTokenInSecrets" not in spec:
         yield (
             "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent "
             "possible logging of tokens in volume attributes"
@@ -550,8 +550,8 @@ def _cidr(block: str, path: str) -> Iterator[str]:
         return
     if found.ip != found.network.network_address:
         one = f"{found.ip}/{found.max_prefixlen}"
-        told = f'CIDR value "{block}" is ambiguous in this context (should be "{found.network}" or "{one}"?)'
-        yield f"{path}: {told}"
+        detail = f'CIDR value "{block}" is ambiguous in this context (should be "{found.network}" or "{one}"?)'
+        yield f"{path}: {detail}"
     elif found.version == 6 and str(found) != block:
         yield f'{path}: IPv6 CIDR value "{block}" should be in RFC 5952 canonical format ("{found}")'
 
@@ -569,8 +569,8 @@ def _account(new: Json, old: Json | None) -> Iterator[str]:
     key = "kubernetes.io/enforce-mountable-secrets"
     had = key in (((old or {}).get("metadata") or {}).get("annotations") or {})
     if not had and key in (new["metadata"].get("annotations") or {}):
-        told = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
-        yield f"metadata.annotations[{key}]: {told}"
+        detail = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        yield f"metadata.annotations[{key}]: {detail}"
 
 
 def _runtime_class(new: Json, old: Json | None) -> Iterator[str]:

@@ -37,15 +37,15 @@ def plan_home(seen: NamespaceDefaultsInput, now: datetime) -> list[Intent]:
     if not seen.has_account:
         body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT, "namespace": name}}
         intents.append(Create(kind=SERVICE_ACCOUNTS, namespace=name, body=body))
-    wanted = {"ca.crt": seen.root_ca}
+    desired = {"ca.crt": seen.root_ca}
     if seen.root_ca and seen.authority is None:
         metadata = {"name": ROOT_CA, "namespace": name, "annotations": NOTE}
-        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": wanted}
+        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": desired}
         intents.append(Create(kind=ROOT_CAS, namespace=name, body=made))
-    elif seen.root_ca and seen.authority is not None and seen.authority.data != wanted:
+    elif seen.root_ca and seen.authority is not None and seen.authority.data != desired:
         stray: dict[str, Any] = dict.fromkeys(seen.authority.data)
         version = seen.authority.metadata.resource_version
-        patch = {"data": {**stray, **wanted}}
+        patch = {"data": {**stray, **desired}}
         intents.append(Patch(kind=ROOT_CAS, namespace=name, name=ROOT_CA, patch=patch, resource_version=version))
     return intents
 

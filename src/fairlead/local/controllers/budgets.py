@@ -48,7 +48,7 @@ def plan_budget(seen: BudgetInput, now: datetime) -> list[Intent]:
         return []
     is_by_share = spec.max_unavailable is not None or isinstance(spec.min_available, str)
     if is_by_share and seen.expected is None:
-        said = with_condition(
+        changed_conditions = with_condition(
             budget.conditions,
             ALLOWED,
             "False",
@@ -57,10 +57,10 @@ def plan_budget(seen: BudgetInput, now: datetime) -> list[Intent]:
             now,
             more={"observedGeneration": generation},
         )
-        status = {"disruptionsAllowed": 0, "observedGeneration": generation, "conditions": said}
-        told = event(BUDGETS, budget.metadata, "CalculateExpectedPodCountFailed", seen.problem, warning=True)
+        status = {"disruptionsAllowed": 0, "observedGeneration": generation, "conditions": changed_conditions}
+        warning_event = event(BUDGETS, budget.metadata, "CalculateExpectedPodCountFailed", seen.problem, warning=True)
         changed = plan_status(BUDGETS, budget, status)
-        return [*changed, told] if changed else []
+        return [*changed, warning_event] if changed else []
     expected = (seen.expected or 0) if is_by_share else len(seen.pods)
     if spec.max_unavailable is not None:
         desired = max(0, expected - share_of(spec.max_unavailable, expected, up=True))
@@ -79,7 +79,7 @@ def plan_budget(seen: BudgetInput, now: datetime) -> list[Intent]:
         now,
         more={"observedGeneration": generation},
     )
-    wanted: dict[str, Any] = {
+    new_status: dict[str, Any] = {
         "currentHealthy": healthy,
         "desiredHealthy": desired,
         "expectedPods": expected,
@@ -88,9 +88,9 @@ def plan_budget(seen: BudgetInput, now: datetime) -> list[Intent]:
         "conditions": conditions,
     }
     if gone := {name: None for name in held if name not in granted}:
-        wanted["disruptedPods"] = gone  # a merge patch removes what it names
+        new_status["disruptedPods"] = gone  # a merge patch removes what it names
     waits = [GRANTED_S - seconds_since(at, now) + 0.1 for at in granted.values()]
-    return [*plan_status(BUDGETS, budget, wanted), *([WakeAfter(seconds=min(waits))] if waits else [])]
+    return [*plan_status(BUDGETS, budget, new_status), *([WakeAfter(seconds=min(waits))] if waits else [])]
 
 
 def _granted(seen: BudgetInput, now: datetime) -> dict[str, str]:

@@ -68,12 +68,12 @@ def _since(seen: CronJobInput, now: datetime) -> datetime:
 
 def _last_scheduled(seen: CronJobInput) -> str | None:
     """The later of the times in the status and of the Jobs."""
-    told = [
+    texts = [
         seen.cron.status.get("lastScheduleTime"),
         *(job.metadata.annotations.get(SCHEDULED_AT) for job in seen.jobs),
     ]
     # Anybody may write a Job's annotations: what is no time says nothing.
-    moments = [moment for text in told if text and (moment := parse_time_or_none(text)) is not None]
+    moments = [moment for text in texts if text and (moment := parse_time_or_none(text)) is not None]
     return rfc3339(max(moments)) if moments else None
 
 
@@ -94,15 +94,15 @@ def _plan_run(seen: CronJobInput, schedule: Schedule, zone: tzinfo, now: datetim
         for job in active:
             replaced += [_gone(job), event(CRON_JOBS, metadata, "SuccessfulDelete", f"Deleted job {job.metadata.name}")]
     template = cron.spec.job_template
-    told = template.get("metadata") or {}
+    template_metadata = template.get("metadata") or {}
     body = {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
         "metadata": {
             "name": name,
             "namespace": metadata.namespace,
-            "labels": dict(told.get("labels") or {}),
-            "annotations": {**(told.get("annotations") or {}), SCHEDULED_AT: _in_zone(due, zone)},
+            "labels": dict(template_metadata.get("labels") or {}),
+            "annotations": {**(template_metadata.get("annotations") or {}), SCHEDULED_AT: _in_zone(due, zone)},
             "ownerReferences": [controller_reference(CRON_JOBS, metadata)],
         },
         "spec": template.get("spec") or {},
@@ -161,8 +161,8 @@ def _plan_status(seen: CronJobInput) -> list[Intent]:
     ]
     ends = [job.status.get("completionTime") for job in seen.jobs if job.has("Complete")]
     last = max((text for text in (*ends, seen.cron.status.get("lastSuccessfulTime")) if text), default=None)
-    wanted = {"active": active or None, "lastScheduleTime": _last_scheduled(seen), "lastSuccessfulTime": last}
-    return plan_status(CRON_JOBS, seen.cron, wanted)
+    desired = {"active": active or None, "lastScheduleTime": _last_scheduled(seen), "lastSuccessfulTime": last}
+    return plan_status(CRON_JOBS, seen.cron, desired)
 
 
 def cron_job_controller(context: ControllerContext) -> Controller:

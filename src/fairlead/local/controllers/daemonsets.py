@@ -147,9 +147,13 @@ def target_node(pod: ControllerPod) -> str:
     affinity = (pod.spec.affinity or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     for term in required.get("nodeSelectorTerms") or ():
-        for wanted in term.get("matchFields") or ():
-            if wanted["key"] == "metadata.name" and wanted["operator"] == "In" and len(wanted["values"]) == 1:
-                return str(wanted["values"][0])
+        for expression in term.get("matchFields") or ():
+            if (
+                expression["key"] == "metadata.name"
+                and expression["operator"] == "In"
+                and len(expression["values"]) == 1
+            ):
+                return str(expression["values"][0])
     return ""
 
 
@@ -227,14 +231,14 @@ class Daemons:
     # -- moving to a new template ---------------------------------------------------------------------------
 
     def update(self) -> None:
-        wanted = [site for site in self._sites if site.may_come]
+        desired = [site for site in self._sites if site.may_come]
         if self._surge:
-            self._update_by_surge(wanted)
+            self._update_by_surge(desired)
             return
         budget = self._unavailable
         bad: list[ControllerPod] = []
         good: list[ControllerPod] = []
-        for site in wanted:
+        for site in desired:
             living = [pod for pod in site.pods if pod.is_active]
             old = next((pod for pod in living if not self._is_new(pod)), None)
             new = next((pod for pod in living if self._is_new(pod)), None)
@@ -250,11 +254,11 @@ class Daemons:
         for pod in [*bad, *good[: max(0, budget)]]:
             self._delete(pod)
 
-    def _update_by_surge(self, wanted: list[Site]) -> None:
+    def _update_by_surge(self, desired: list[Site]) -> None:
         budget = self._surge
         bad: list[Site] = []
         good: list[Site] = []
-        for site in wanted:
+        for site in desired:
             living = [pod for pod in site.pods if pod.is_active]
             old = next((pod for pod in living if not self._is_new(pod)), None)
             new = next((pod for pod in living if self._is_new(pod)), None)
@@ -330,19 +334,19 @@ class Daemons:
         return body
 
     def status(self) -> Json:
-        wanted = [site for site in self._sites if site.may_come]
-        kept = [[pod for pod in site.pods if not pod.is_terminating] for site in wanted]
+        desired = [site for site in self._sites if site.may_come]
+        kept = [[pod for pod in site.pods if not pod.is_terminating] for site in desired]
         ready = [pods for pods in kept if any(pod.is_ready for pod in pods)]
         available = sum(any(self._is_available(pod) for pod in pods) for pods in kept)
         collisions = self._seen.daemons.count("collisionCount") + self._revision.is_collision
         return {
-            "desiredNumberScheduled": len(wanted),
+            "desiredNumberScheduled": len(desired),
             "currentNumberScheduled": sum(bool(pods) for pods in kept),
             "numberMisscheduled": sum(not site.may_come and bool(site.pods) for site in self._sites),
             "numberReady": len(ready),
             "updatedNumberScheduled": sum(any(self._is_new(pod) for pod in pods) for pods in kept) or None,
             "numberAvailable": available or None,
-            "numberUnavailable": len(wanted) - available or None,
+            "numberUnavailable": len(desired) - available or None,
             "observedGeneration": self._owner.generation,
             "collisionCount": collisions or None,
         }

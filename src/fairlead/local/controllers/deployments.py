@@ -139,9 +139,9 @@ class Rollout:
             return
         name = self.new.metadata.name
         size = self.sizes[name]
-        wanted = self.replicas if size > self.replicas else self._room_for_new(size)
-        if wanted != size:
-            self.sizes[name] = wanted
+        desired = self.replicas if size > self.replicas else self._room_for_new(size)
+        if desired != size:
+            self.sizes[name] = desired
             return
         before = dict(self.sizes)
         self._shrink_old(self.new)
@@ -217,9 +217,9 @@ class Rollout:
             self._scale_by_share(active)
 
     def _is_saturated(self, new: ReplicaSet) -> bool:
-        told = new.metadata.annotations.get(DESIRED, "")
+        annotated = new.metadata.annotations.get(DESIRED, "")
         full = {new.spec.replicas, surely_available(new), self.replicas}
-        return told == str(self.replicas) and len(full) == 1 and is_observed(new)
+        return annotated == str(self.replicas) and len(full) == 1 and is_observed(new)
 
     def _scale_by_share(self, active: list[ReplicaSet]) -> None:
         allowed = self.replicas + self.surge if self.replicas else 0
@@ -245,8 +245,8 @@ class Rollout:
         if self.replicas == 0:
             share = -size
         else:
-            told = found.metadata.annotations.get(MOST, "")
-            total = whole_number(told, 1, 2**31 - 1) or self.deployment.count("replicas") or 1
+            annotated = found.metadata.annotations.get(MOST, "")
+            total = whole_number(annotated, 1, 2**31 - 1) or self.deployment.count("replicas") or 1
             exact = size * (self.replicas + self.surge) / total
             share = int(exact + 0.5) - size
         left = change - given
@@ -264,13 +264,13 @@ class Rollout:
         if self.new is None:
             return
         held = self.new.metadata.annotations
-        wanted = self._copied()
+        desired = self._copied()
         if self.new.revision < self.revision:
-            wanted[REVISION] = str(self.revision)
+            desired[REVISION] = str(self.revision)
             if self.new.revision:
                 history = [entry for entry in held.get(HISTORY, "").split(",") if entry]
-                wanted[HISTORY] = ",".join([*history, str(self.new.revision)][-100:])
-        changed = {name: value for name, value in wanted.items() if held.get(name) != value}
+                desired[HISTORY] = ",".join([*history, str(self.new.revision)][-100:])
+        changed = {name: value for name, value in desired.items() if held.get(name) != value}
         if changed:
             self._annotations.setdefault(self.new.metadata.name, {}).update(changed)
 
@@ -404,9 +404,9 @@ def surely_available(found: ReplicaSet) -> int:
 
 def is_complete(deployment: Deployment, status: Json) -> bool:
     """All of the size, of this template, and available; and the controller has read the spec."""
-    wanted = deployment.spec.replicas
+    desired = deployment.spec.replicas
     counts = {status.get(name) or 0 for name in ("updatedReplicas", "replicas", "availableReplicas")}
-    return counts == {wanted} and (status.get("observedGeneration") or 0) >= deployment.metadata.generation
+    return counts == {desired} and (status.get("observedGeneration") or 0) >= deployment.metadata.generation
 
 
 def _status(seen: DeploymentInput, rollout: Rollout, now: datetime) -> Json:

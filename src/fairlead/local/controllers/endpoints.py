@@ -62,19 +62,19 @@ def plan_endpoints(seen: ServiceInput, now: datetime) -> list[Intent]:
 
 def _plan_family(seen: ServiceInput, family: str) -> Iterable[Intent]:
     """Pods may resolve a named port differently, so slices are kept per set of ports."""
-    wanted: dict[str, tuple[Ports, dict[str, Json]]] = {}
+    desired: dict[str, tuple[Ports, dict[str, Json]]] = {}
     for pod in sorted(seen.pods, key=lambda pod: pod.metadata.name):
         address = _address(pod, family)
         if address and not pod.is_finished:
             ports = _ports(seen.service, pod)
-            _, endpoints = wanted.setdefault(_named(ports), (ports, {}))
+            _, endpoints = desired.setdefault(_named(ports), (ports, {}))
             endpoints[pod.metadata.uid] = _endpoint(seen, pod, address)
     held = [found for found in seen.slices if found.address_type == family]
-    if not wanted:
-        wanted[_named(())] = ((), {})
+    if not desired:
+        desired[_named(())] = ((), {})
     # Whoever reads slices follows one that changes more easily than one that goes and another that comes.
-    spare = [found for found in held if _named(found.ports or ()) not in wanted]
-    for text, (ports, endpoints) in wanted.items():
+    spare = [found for found in held if _named(found.ports or ()) not in desired]
+    for text, (ports, endpoints) in desired.items():
         slices = [found for found in held if _named(found.ports or ()) == text]
         if not slices and spare:
             slices = [spare.pop(0)]

@@ -31,8 +31,10 @@ def plan_ephemerals(seen: PodInput, now: datetime) -> list[Intent]:
             intents.append(Create(kind=CLAIMS, namespace=pod.metadata.namespace, body=_claim(pod, volume, name)))
         elif not is_controlled_by(found, pod.metadata):
             note = f"PVC {found.metadata.key} was not created for pod {pod.metadata.key} (pod is not owner)"
-            told = event(PODS, pod.metadata, "ConflictingPersistentVolumeClaim", note, warning=True, reporter=REPORTER)
-            intents.append(told)
+            conflict_event = event(
+                PODS, pod.metadata, "ConflictingPersistentVolumeClaim", note, warning=True, reporter=REPORTER
+            )
+            intents.append(conflict_event)
     return intents
 
 

@@ -39,8 +39,8 @@ def plan_eviction(seen: TaintedPodInput, now: datetime) -> list[Intent]:
         return []
     if due > now:
         return [WakeAfter(seconds=(due - now).total_seconds())]
-    told = plan_disruption(pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", now)
-    return told or [
+    disruption = plan_disruption(pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", now)
+    return disruption or [
         Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
         event(PODS, metadata, "TaintManagerEviction", f"Marking for deletion Pod {metadata.key}", reporter=REPORTER),
     ]

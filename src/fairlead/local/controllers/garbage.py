@@ -207,12 +207,12 @@ class Collector:
             log.info("discovery failed", problem=str(problem), again_in_s=DISCOVER_AGAIN_S)
             return False
         self._catalogue = found
-        wanted = {
+        desired = {
             served.kind.name: served.kind
             for served in found.served
             if served.verbs >= NEEDED and served.kind.name not in NOT_WATCHED
         }
-        for name, kind in wanted.items():
+        for name, kind in desired.items():
             if name in self._following:
                 continue
             mirror: Mirror[Any] | None = self._mirrors.find(kind)
@@ -224,7 +224,7 @@ class Collector:
             self._following[name] = running
         if found.missing:
             return True  # a group that is away for a moment has not lost its kinds
-        for name in self._following.keys() - wanted.keys():
+        for name in self._following.keys() - desired.keys():
             running = self._following.pop(name)
             for task in running:
                 task.cancel()

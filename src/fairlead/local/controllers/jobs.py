@@ -244,9 +244,9 @@ def _because(rule: Json, pod: ControllerPod) -> str:
                 continue
             if (code in codes["values"]) == (codes["operator"] == "In"):
                 return f"Container {status.name} for pod {pod.metadata.key} failed with exit code {code}"
-    for wanted in rule.get("onPodConditions") or ():
-        held = pod.condition(wanted["type"])
-        if held is not None and held.status == wanted.get("status", "True"):
+    for pattern in rule.get("onPodConditions") or ():
+        held = pod.condition(pattern["type"])
+        if held is not None and held.status == pattern.get("status", "True"):
             return f"Pod {pod.metadata.key} has condition {held.type}"
     return ""
 
@@ -257,9 +257,9 @@ def _fulfilled(job: Job, count: Count) -> Ending | None:
         return None
     for number, rule in enumerate((job.spec.success_policy or {}).get("rules") or ()):
         # By ranges: a Job may name two thousand million indexes in twelve characters.
-        asked = index_ranges(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
-        done = _within(count.completed, asked) if asked is not None else len(count.completed)
-        enough = rule.get("succeededCount", sum(last - first + 1 for first, last in asked or ()))
+        indexes = index_ranges(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
+        done = _within(count.completed, indexes) if indexes is not None else len(count.completed)
+        enough = rule.get("succeededCount", sum(last - first + 1 for first, last in indexes or ()))
         if done >= enough > 0:
             return "SuccessCriteriaMet", "SuccessPolicy", f"Matched rules at index {number}"
     return None
@@ -271,9 +271,9 @@ def _fulfilled(job: Job, count: Count) -> Ending | None:
 def _ending(job: Job, count: Count, now: datetime) -> Ending | None:
     """How the Job is going to end, if that is decided; an earlier decision stands."""
     for kind in ("SuccessCriteriaMet", "FailureTarget"):
-        said = condition_of(job.conditions, kind)
-        if said is not None and said["status"] == "True":
-            return kind, said.get("reason", ""), said.get("message", "")
+        condition = condition_of(job.conditions, kind)
+        if condition is not None and condition["status"] == "True":
+            return kind, condition.get("reason", ""), condition.get("message", "")
     for pod in count.pods:
         rule = matching_rule(job, pod) if pod.status.phase == "Failed" else None
         if rule is not None and rule.action == "FailJob":
@@ -286,8 +286,8 @@ def _ending(job: Job, count: Count, now: datetime) -> Ending | None:
         return "FailureTarget", "DeadlineExceeded", "Job was active longer than specified deadline"
     failed, most = len(count.failed_indexes), job.spec.max_failed_indexes
     if most is not None and failed > most:
-        said_so = "Job has exceeded the specified maximal number of failed indexes"
-        return "FailureTarget", "MaxFailedIndexesExceeded", said_so
+        message = "Job has exceeded the specified maximal number of failed indexes"
+        return "FailureTarget", "MaxFailedIndexesExceeded", message
     if failed and failed + len(count.completed) >= (job.spec.completions or 0):
         return "FailureTarget", "FailedIndexes", "Job has failed indexes"
     return _fulfilled(job, count)
@@ -313,7 +313,7 @@ def _is_complete(job: Job, count: Count) -> bool:
 
 
 def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -> list[Intent]:
-    conditions, told = job.conditions, list[Intent]()
+    conditions, events = job.conditions, list[Intent]()
     started = job.status.get("startTime") or (None if job.spec.suspend else rfc3339(now))
     if ending is not None:
         kind, reason, message = ending
@@ -323,19 +323,19 @@ def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -
                 conditions, "Complete" if kind == "SuccessCriteriaMet" else "Failed", reason, message, now
             )
             if kind == "SuccessCriteriaMet":
-                told.append(event(JOBS, job.metadata, "Completed", "Job completed"))
+                events.append(event(JOBS, job.metadata, "Completed", "Job completed"))
             else:
-                told.append(event(JOBS, job.metadata, reason, message, warning=True))
+                events.append(event(JOBS, job.metadata, reason, message, warning=True))
     elif job.spec.suspend:
         if not job.has("Suspended"):
             conditions = _with_condition(conditions, "Suspended", "JobSuspended", "Job suspended", now)
-            told.append(event(JOBS, job.metadata, "Suspended", "Job suspended"))
+            events.append(event(JOBS, job.metadata, "Suspended", "Job suspended"))
             started = None
     elif job.has("Suspended"):
         conditions = _with_condition(conditions, "Suspended", "JobResumed", "Job resumed", now, status="False")
-        told.append(event(JOBS, job.metadata, "Resumed", "Job resumed"))
+        events.append(event(JOBS, job.metadata, "Resumed", "Job resumed"))
         started = rfc3339(now)
-    wanted: Json = {
+    desired: Json = {
         "active": len(count.active) or None,
         "ready": sum(pod.is_ready for pod in count.active),
         "terminating": len(count.terminating),
@@ -345,16 +345,16 @@ def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -
         "conditions": conditions or None,
     }
     if count.is_indexed:
-        wanted["completedIndexes"] = written_indexes(count.completed) or None
+        desired["completedIndexes"] = written_indexes(count.completed) or None
         if job.spec.backoff_limit_per_index is not None:
-            wanted["failedIndexes"] = written_indexes(count.failed_indexes)
+            desired["failedIndexes"] = written_indexes(count.failed_indexes)
     if any(found["type"] == "Complete" for found in conditions):
-        wanted["completionTime"] = rfc3339(now)
+        desired["completionTime"] = rfc3339(now)
     listed = {name: uids for name, uids in count.uncounted.items() if uids}
     if job.status.get("uncountedTerminatedPods") != listed:
         # A merge patch removes only what it names.
-        wanted["uncountedTerminatedPods"] = {name: listed.get(name) for name in ("succeeded", "failed")}
-    return [*plan_status(JOBS, job, wanted), *told]
+        desired["uncountedTerminatedPods"] = {name: listed.get(name) for name in ("succeeded", "failed")}
+    return [*plan_status(JOBS, job, desired), *events]
 
 
 def _with_condition(
@@ -388,18 +388,18 @@ class Crew:
             return
         working = [*count.active, *(count.terminating if spec.pod_replacement_policy == "Failed" else ())]
         if spec.completions is None:
-            wanted = len(count.active) if count.succeeded else spec.parallelism
+            desired = len(count.active) if count.succeeded else spec.parallelism
         else:
-            wanted = min(spec.parallelism, max(0, spec.completions - count.succeeded - len(count.failed_indexes)))
+            desired = min(spec.parallelism, max(0, spec.completions - count.succeeded - len(count.failed_indexes)))
         surplus = [pod for pod in count.active if count.is_indexed and not self._is_index_needed(pod)]
         surplus += self._twins(surplus)
-        if len(count.active) - len(surplus) > wanted:
+        if len(count.active) - len(surplus) > desired:
             rest = [pod for pod in count.active if pod not in surplus]
-            surplus += sorted(rest, key=_eagerness)[: len(rest) - wanted]
+            surplus += sorted(rest, key=_eagerness)[: len(rest) - desired]
         if surplus:
             self._let_off(surplus)
-        elif len(working) < wanted:
-            self._take_on(wanted - len(working), working)
+        elif len(working) < desired:
+            self._take_on(desired - len(working), working)
 
     def _is_index_needed(self, pod: ControllerPod) -> bool:
         return 0 <= index_of(pod) < (self._job.spec.completions or 0) and index_of(pod) not in self._count.completed
@@ -466,12 +466,15 @@ class Crew:
             body["metadata"]["annotations"][INDEX_FAILURES] = str(max(failures, default=0))
         spec = body["spec"]
         spec["hostname"] = f"{metadata.name}-{index}"[:63]
-        told = {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}}
+        variable = {
+            "name": "JOB_COMPLETION_INDEX",
+            "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}},
+        }
         for field in ("initContainers", "containers"):
             if spec.get(field):
                 spec[field] = [
-                    {**container, "env": [*(container.get("env") or ()), told]}
-                    if not any(found["name"] == told["name"] for found in container.get("env") or ())
+                    {**container, "env": [*(container.get("env") or ()), variable]}
+                    if not any(found["name"] == variable["name"] for found in container.get("env") or ())
                     else container
                     for container in spec[field]
                 ]

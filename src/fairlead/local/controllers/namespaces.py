@@ -60,7 +60,7 @@ def _let_go(metadata: ObjectMeta, finalizers: list[str]) -> Replace:
 def _conditions(seen: NamespaceInput, now: datetime) -> list[dict[str, Any]]:
     kinds = Counter(kind.name for kind, _ in seen.content)
     held = Counter(name for _, item in seen.content for name in item.finalizers)
-    told = [
+    entries = [
         (
             "NamespaceDeletionDiscoveryFailure",
             "DiscoveryFailed" if seen.missing else "ResourcesDiscovered",
@@ -89,7 +89,7 @@ def _conditions(seen: NamespaceInput, now: datetime) -> list[dict[str, Any]]:
         ),
     ]
     conditions = seen.namespace.conditions
-    for kind, reason, message, is_so in told:
+    for kind, reason, message, is_so in entries:
         conditions = with_condition(conditions, kind, "True" if is_so else "False", reason, message, now)
     return conditions
 

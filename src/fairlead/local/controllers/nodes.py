@@ -1,7 +1,7 @@
-"""The life of nodes: one that has gone silent is Unknown, and conditions become the taints that keep pods away.
+"""Node lifecycle: a node without heartbeats becomes Unknown, and its conditions become the taints that keep pods away.
 
-Silence is measured by our own clock, from when we last saw the node's lease or status change: a clock that is
-wrong on the node cannot condemn it. Where no node at all is heard we are the ones who are deaf, and nobody is
+The time without heartbeats is measured by our own clock, from the last observed change of the node's lease or status:
+a wrong clock on the node does not matter. If no node at all sends heartbeats, the fault is likely ours, and no pod is
 evicted.
 """
 
@@ -40,17 +40,17 @@ OURS: Final = frozenset(
     + [(key, NO_EXECUTE) for key in (NOT_READY, UNREACHABLE)]
 )
 KUBELET_CONDITIONS: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
-# A node that has never said anything gets longer.
+# A node that has never sent a heartbeat gets longer.
 START_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class NodeInput:
     node: Node
-    heard_at: datetime  # when its lease or its status was last seen to change
+    observed_at: datetime  # when its lease or its status was last seen to change
     grace_s: float
     pods: tuple[ControllerPod, ...] = ()
-    is_anyone_heard: bool = True
+    is_any_alive: bool = True
     is_new: bool = False  # to us: everybody is, after a start
 
 
@@ -59,7 +59,7 @@ def plan_node(seen: NodeInput, now: datetime) -> list[Intent]:
     if node.metadata.deletion_timestamp is not None:
         return []
     grace_s = seen.grace_s if node.ready is not None else max(START_S, seen.grace_s)
-    left_s = (seen.heard_at + timedelta(seconds=grace_s) - now).total_seconds()
+    left_s = (seen.observed_at + timedelta(seconds=grace_s) - now).total_seconds()
     if left_s <= 0 and (node.ready is None or node.ready.status != "Unknown"):
         return _call_silent(node, now)  # the taints follow when this is seen
     wake = [WakeAfter(seconds=left_s + 0.05)] if left_s > 0 else []
@@ -118,22 +118,22 @@ def _call_silent(node: Node, now: datetime) -> list[Intent]:
 
 def _plan_taints(seen: NodeInput, now: datetime) -> list[Intent]:
     node = seen.node
-    wanted = {
+    desired = {
         (TAINTS[condition.type, condition.status], NO_SCHEDULE)
         for condition in node.status.conditions or ()
         if (condition.type, condition.status) in TAINTS
     }
     if node.spec.unschedulable:
-        wanted.add((UNSCHEDULABLE_KEY, NO_SCHEDULE))
-    if seen.is_anyone_heard:
-        wanted |= {(key, NO_EXECUTE) for key, _ in wanted if key in (NOT_READY, UNREACHABLE)}
+        desired.add((UNSCHEDULABLE_KEY, NO_SCHEDULE))
+    if seen.is_any_alive:
+        desired |= {(key, NO_EXECUTE) for key, _ in desired if key in (NOT_READY, UNREACHABLE)}
     held = {(taint.key, taint.effect) for taint in node.spec.taints or ()}
-    if held & OURS == wanted:
+    if held & OURS == desired:
         return []
-    kept = [taint for taint in node.spec.taints or () if (taint.key, taint.effect) in wanted or not _is_ours(taint)]
+    kept = [taint for taint in node.spec.taints or () if (taint.key, taint.effect) in desired or not _is_ours(taint)]
     fresh = [
         NodeTaint(key=key, effect=effect, time_added=rfc3339(now))
-        for key, effect in sorted(wanted - held, key=lambda taint: (taint[1], taint[0]))
+        for key, effect in sorted(desired - held, key=lambda taint: (taint[1], taint[0]))
     ]
     taints = [_as_json(taint) for taint in (*kept, *fresh)]
     return [
@@ -178,35 +178,35 @@ def _plan_pods(seen: NodeInput, now: datetime) -> Iterable[Intent]:
 
 def node_controller(context: ControllerContext, grace_s: float) -> Controller:
     nodes, leases, pods = context.mirrors.of(NODES), context.mirrors.of(LEASES), context.mirrors.of(PODS)
-    heard: dict[str, tuple[str | None, datetime]] = {}  # node → its last sign of life, and when we saw it
-    last_heard = context.clock.now()  # from anybody
+    last_signs: dict[str, tuple[str | None, datetime]] = {}  # node → its last sign of life, and when we saw it
+    last_sign_at = context.clock.now()  # from anybody
 
-    def hear(node: Node) -> datetime:
+    def observe_sign(node: Node) -> datetime:
         lease = leases.get(f"{LEASE_NAMESPACE}/{node.metadata.name}")
         renewed = lease.spec.renew_time if lease is not None else None
         # Our own Unknown leaves the heartbeat as it was, so it is no sign of life.
         sign = f"{node.metadata.uid} {renewed} {node.ready.last_heartbeat_time if node.ready else None}"
-        known = heard.get(node.metadata.name)
+        known = last_signs.get(node.metadata.name)
         if known is None or known[0] != sign:
-            nonlocal last_heard
-            last_heard = context.clock.now()
-            heard[node.metadata.name] = known = (sign, last_heard)
+            nonlocal last_sign_at
+            last_sign_at = context.clock.now()
+            last_signs[node.metadata.name] = known = (sign, last_sign_at)
         return known[1]
 
     def see(key: str) -> NodeInput | None:
         node = nodes.get(key)
         if node is None:
-            heard.pop(key, None)
+            last_signs.pop(key, None)
             return None
-        is_new = key not in heard
-        heard_at = hear(node)
+        is_new = key not in last_signs
+        observed_at = observe_sign(node)
         is_silent = node.ready is not None and node.ready.status == "Unknown"
         return NodeInput(
             node,
-            heard_at,
+            observed_at,
             grace_s,
             tuple(pods.by("node", key)) if is_silent else (),
-            (context.clock.now() - last_heard).total_seconds() <= grace_s,
+            (context.clock.now() - last_sign_at).total_seconds() <= grace_s,
             is_new,
         )
 
@@ -217,7 +217,7 @@ def node_controller(context: ControllerContext, grace_s: float) -> Controller:
         node = nodes.get(delta.new.metadata.name)
         if node is None:
             return ()
-        hear(node)
+        observe_sign(node)
         return (node.metadata.name,) if node.ready is None or node.ready.status == "Unknown" else ()
 
     def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:

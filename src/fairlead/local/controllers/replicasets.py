@@ -154,7 +154,7 @@ def _status(
         conditions = with_condition(conditions, FAILURE, "True", "FailedCreate", seen.problem, now)
     elif not seen.problem:
         conditions = without_condition(conditions, FAILURE)
-    wanted: dict[str, Any] = {
+    desired: dict[str, Any] = {
         "replicas": len(active),
         "fullyLabeledReplicas": sum(labelled.matches(pod.metadata.labels) for pod in active) or None,
         "readyReplicas": sum(pod.is_ready for pod in active) or None,
@@ -163,8 +163,8 @@ def _status(
         "conditions": conditions or None,
     }
     if seen.kind is REPLICA_SETS:
-        wanted["terminatingReplicas"] = sum(pod.is_terminating and not pod.is_finished for pod in mine)
-    return plan_status(seen.kind, owner, wanted)
+        desired["terminatingReplicas"] = sum(pod.is_terminating and not pod.is_finished for pod in mine)
+    return plan_status(seen.kind, owner, desired)
 
 
 def replica_set_controller(context: ControllerContext) -> Controller:

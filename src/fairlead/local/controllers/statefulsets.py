@@ -105,7 +105,7 @@ class Ordinals:
         # A revision that somebody deleted cannot be gone back to.
         self.current_name = held if held in self._history else update.name
         self._start = self._spec.ordinals.start if self._spec.ordinals else 0
-        self._wanted = range(self._start, self._start + self._spec.replicas)
+        self._ordinals = range(self._start, self._start + self._spec.replicas)
         numbered = {ordinal_of(self._owner.metadata.name, pod.metadata.name): pod for pod in mine}
         self._pods = dict(sorted(numbered.items(), key=lambda entry: entry[0] or 0))
         self.changes: list[Intent] = []
@@ -114,7 +114,7 @@ class Ordinals:
 
     def step(self) -> None:
         is_ordered = self._spec.pod_management_policy != "Parallel"
-        for number in self._wanted:
+        for number in self._ordinals:
             if not self._tend(number) and is_ordered:
                 return
         if self._remove_surplus(is_ordered) and is_ordered:
@@ -140,7 +140,7 @@ class Ordinals:
 
     def _remove_surplus(self, is_ordered: bool) -> bool:
         """Whether there was any; the highest goes first, and only when those below it are well."""
-        surplus = [pod for number, pod in self._pods.items() if number not in self._wanted]
+        surplus = [pod for number, pod in self._pods.items() if number not in self._ordinals]
         for pod in reversed(surplus):
             if pod.is_terminating:
                 if is_ordered:
@@ -158,7 +158,7 @@ class Ordinals:
     def _roll(self) -> None:
         rolling = self._spec.update_strategy.rolling_update
         lowest = self._start + (rolling.partition if rolling is not None else 0)
-        for number in reversed(self._wanted):
+        for number in reversed(self._ordinals):
             pod = self._pods.get(number)
             if number < lowest:
                 return
@@ -182,8 +182,8 @@ class Ordinals:
             prefix = f"{template['metadata']['name']}-{self._owner.metadata.name}"
             for found in self._seen.claims:
                 number = ordinal_of(prefix, found.metadata.name)
-                is_wanted = number is None or number in self._wanted or number in self._pods
-                if not is_wanted and found.metadata.deletion_timestamp is None:
+                is_needed = number is None or number in self._ordinals or number in self._pods
+                if not is_needed and found.metadata.deletion_timestamp is None:
                     metadata = found.metadata
                     self.changes.append(
                         Delete(kind=CLAIMS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)

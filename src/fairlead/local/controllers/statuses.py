@@ -12,10 +12,10 @@ from fairlead.model.times import rfc3339
 Json = dict[str, Any]
 
 
-def plan_status(kind: Kind[Any], thing: Workload, wanted: Mapping[str, Any]) -> list[Intent]:
+def plan_status(kind: Kind[Any], thing: Workload, desired: Mapping[str, Any]) -> list[Intent]:
     """The patch that makes the status so, if it is not; None removes a field, as Kubernetes leaves out zeroes."""
     metadata = thing.metadata
-    changed = {name: value for name, value in wanted.items() if thing.status.get(name) != value}
+    changed = {name: value for name, value in desired.items() if thing.status.get(name) != value}
     if not changed:
         return []
     return [

@@ -93,12 +93,12 @@ def _plan_bound(claim: Claim, volume: Volume | None) -> list[Intent]:
             else "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!"
         )
         return [*lost, _event(claim, "ClaimLost", note, warning=True)] if lost else []
-    wanted = {
+    desired = {
         "phase": "Bound",
         "accessModes": list(volume.spec.access_modes or ()),
         "capacity": dict(volume.spec.capacity or {}),
     }
-    return [*plan_status(VOLUMES, volume, {"phase": "Bound"}), *plan_status(CLAIMS, claim, wanted)]
+    return [*plan_status(VOLUMES, volume, {"phase": "Bound"}), *plan_status(CLAIMS, claim, desired)]
 
 
 def _plan_binding(claim: Claim, volume: Volume) -> list[Intent]:
@@ -117,7 +117,7 @@ def _plan_binding(claim: Claim, volume: Volume) -> list[Intent]:
 
 def smallest_fit(claim: Claim, volumes: Iterable[Volume]) -> Volume | None:
     """The smallest free volume that satisfies the claim."""
-    wanted = nanos((claim.spec.resources.requests or {}).get("storage", 0))
+    requested = nanos((claim.spec.resources.requests or {}).get("storage", 0))
     try:
         selector = parse_label_selector(claim.spec.selector) if claim.spec.selector is not None else None
     except SelectorError:
@@ -128,7 +128,7 @@ def smallest_fit(claim: Claim, volumes: Iterable[Volume]) -> Volume | None:
         if volume.spec.claim_ref is None
         and not volume.is_terminating
         and volume.storage_class == claim.storage_class
-        and volume.size >= wanted
+        and volume.size >= requested
         and set(claim.spec.access_modes or ()) <= set(volume.spec.access_modes or ())
         and (volume.spec.volume_mode or "Filesystem") == (claim.spec.volume_mode or "Filesystem")
         and (selector is None or selector.matches(volume.metadata.labels))
@@ -149,22 +149,22 @@ def _plan_new(seen: ClaimInput) -> list[Intent]:
         return []
     if found.provisioner == PROVISIONER and seen.folder is not None:
         if (claim.spec.volume_mode or "Filesystem") != "Filesystem":
-            note = f"class {found.metadata.name} makes folders: volumeMode has to be Filesystem"
+            note = f"class {found.metadata.name} provisions folders: volumeMode must be Filesystem"
             return [_event(claim, "ProvisioningFailed", note, warning=True)]
         body = new_volume(claim, found, seen.folder)
         made = f"Successfully provisioned volume {body['metadata']['name']}"
         return [Create(kind=VOLUMES, body=body), _event(claim, "ProvisioningSucceeded", made)]
-    asked: list[Intent] = []
+    intents: list[Intent] = []
     if any(claim.metadata.annotations.get(name) != found.provisioner for name in PROVISIONERS):
         marks = dict.fromkeys(PROVISIONERS, found.provisioner)
         metadata, patch = claim.metadata, {"metadata": {"annotations": marks}}
-        asked.append(Patch(kind=CLAIMS, namespace=metadata.namespace, name=metadata.name, patch=patch))
+        intents.append(Patch(kind=CLAIMS, namespace=metadata.namespace, name=metadata.name, patch=patch))
     note = (
         f"Waiting for a volume to be created either by the external provisioner '{found.provisioner}' or manually by "
         "the system administrator. If volume creation is delayed, please verify that the provisioner is running and "
         "correctly registered."
     )
-    return [*asked, _event(claim, "ExternalProvisioning", note)]
+    return [*intents, _event(claim, "ExternalProvisioning", note)]
 
 
 def new_volume(claim: Claim, storage_class: StorageClass, folder: PurePath) -> Json:

@@ -4,10 +4,10 @@ Used by the process provider. An address is held by a socket in the kernel's abs
 on one machine never give out the same one, and a killed one holds none.
 """
 
-import hashlib
 import socket
 from ipaddress import IPv4Address, IPv4Network
 
+from fairlead.model.hashes import hash_number
 from fairlead.nodes.provider import ProviderError
 
 # Half of what is left of 127/8 below the Services' 127.96.0.0/12; 127.0.0.1 and its neighbours stay the host's.
@@ -29,7 +29,7 @@ class Addresses:
         """The pod's address: what it has, else the wish, else a place found from its uid, and on from there."""
         if uid in self._held:
             return self._held[uid][0]
-        first = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:8], "big")
+        first = hash_number(uid)
         usable = self._network.num_addresses - 2
         for step in range(-1, MOST_TRIES):
             address = wish if step < 0 else str(self._network[1 + (first + step) % usable])

@@ -41,7 +41,7 @@ NOT_ENFORCED = {
     "type": "LimitsEnforced",
     "status": "False",
     "reason": "ProcessProvider",
-    "message": "containers are plain processes here: requests are reckoned with, limits are not enforced",
+    "message": "containers are plain processes here: requests count for scheduling, limits are not enforced",
 }
 SIMULATED_TAINT = {"key": "fairlead.io/simulated", "value": "true", "effect": "PreferNoSchedule"}
 

@@ -89,9 +89,9 @@ def checked(result: int, what: str) -> int:
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
-    said = f"mount {source} on {target}"
+    action = f"mount {source} on {target}"
     encoded = (source.encode(), target.encode(), kind.encode() or None, flags, data.encode() or None)
-    checked(libc.mount(*encoded), said)
+    checked(libc.mount(*encoded), action)
 
 
 def open_path(path: str, at: int = -100, resolve: int = 0, flags: int = os.O_PATH) -> int:
@@ -155,9 +155,9 @@ def join(pid: int) -> None:
 def _enter_user_namespace() -> None:
     """Everybody is mapped to themselves: all who can be, for root; else us alone."""
     uid, gid = os.getuid(), os.getgid()
-    wanted = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWUTS
+    flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWUTS
     if uid != 0:
-        checked(libc.unshare(wanted), "unshare")
+        checked(libc.unshare(flags), "unshare")
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{uid} {uid} 1")
         _write("/proc/self/gid_map", f"{gid} {gid} 1")
@@ -176,7 +176,7 @@ def _enter_user_namespace() -> None:
         os._exit(done)
     os.close(read)
     with open(write, "wb", buffering=0) as line:
-        checked(libc.unshare(wanted), "unshare")
+        checked(libc.unshare(flags), "unshare")
         line.write(b"x")
     if os.waitpid(helper, 0)[1] != 0:
         raise OSError(1, "the users of this machine cannot be mapped")
@@ -225,33 +225,33 @@ class Root:
         self._guard_the_machine()
         self.hide()
 
-    def bind(self, wanted: Bind) -> None:
+    def bind(self, mount: Bind) -> None:
         """Make a path of the machine appear at another."""
-        source = self._open_source(wanted)
+        source = self._open_source(mount)
         try:
-            path = os.path.realpath(os.path.normpath(wanted.path))
+            path = os.path.realpath(os.path.normpath(mount.path))
             is_folder = stat.S_ISDIR(os.stat(by_number(source)).st_mode)
             self._mount_at(path, source, is_folder)
             self._bound.append(path)
-            if wanted.own:
+            if mount.own:
                 self._own.add(self.folder + path)
             flags = MS_NOSUID if stat.S_ISCHR(os.stat(by_number(source)).st_mode) else MS_NOSUID | MS_NODEV
-            self._remount(path, flags | (MS_RDONLY if wanted.read_only else 0))
+            self._remount(path, flags | (MS_RDONLY if mount.read_only else 0))
         finally:
             os.close(source)
 
-    def _open_source(self, wanted: Bind) -> int:
-        base = open_path(wanted.source, resolve=NO_SYMLINKS if wanted.own else 0)
+    def _open_source(self, mount: Bind) -> int:
+        base = open_path(mount.source, resolve=NO_SYMLINKS if mount.own else 0)
         found = base
-        if wanted.inside:
-            _make_inside(base, wanted.inside)
-            found = open_path(wanted.inside, base, BENEATH | NO_MAGICLINKS)
+        if mount.inside:
+            _make_inside(base, mount.inside)
+            found = open_path(mount.inside, base, BENEATH | NO_MAGICLINKS)
             os.close(base)
         real = os.readlink(by_number(found))
-        if not wanted.own and any(is_within(real, hidden) for hidden in self._hidden):
-            raise OSError(13, f"{wanted.source} lies in Fairlead's own folder, which pods do not see")
+        if not mount.own and any(is_within(real, hidden) for hidden in self._hidden):
+            raise OSError(13, f"{mount.source} lies in Fairlead's own folder, which pods do not see")
         if stat.S_ISBLK(os.stat(by_number(found)).st_mode):
-            raise OSError(13, f"{wanted.source} is a block device, which pods do not get")
+            raise OSError(13, f"{mount.source} is a block device, which pods do not get")
         return found
 
     def hide(self) -> None:
@@ -420,8 +420,8 @@ def live_in(order: dict[str, Any], way: str) -> None:
         name = order["hostname"].encode()
         checked(libc.sethostname(name, len(name)), "sethostname")
     root = Root(order["root"], order["hidden"], way)
-    for wanted in order["mounts"]:
-        root.bind(Bind(*wanted))
+    for mount_ in order["mounts"]:
+        root.bind(Bind(*mount_))
     root.hide()
     root.enter()
     if os.getuid() == 0:
@@ -456,12 +456,12 @@ def _problem_with(way: str, folder: str) -> str:
             order = {"root": folder, "hidden": [parent], "mounts": [(own, "", "/fairlead-try/deep", False, True)]}
             live_in(order, way)
             if os.listdir("/fairlead-try/deep") != ["there"] or os.listdir(parent):
-                raise OSError(1, "what is to be hidden can be seen")
+                raise OSError(1, "the data folder can still be read")
         except BaseException as problem:
             os.write(write, (str(problem) or repr(problem)).encode()[:1000])
         os._exit(0)
     os.close(write)
     with open(read, "rb") as pipe:
-        said = pipe.read().decode("utf-8", "replace")
+        output = pipe.read().decode("utf-8", "replace")
     os.waitpid(pid, 0)
-    return said
+    return output

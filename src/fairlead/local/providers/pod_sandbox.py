@@ -132,9 +132,9 @@ def make_host_path(name: str, path: Path, kind: str) -> None:
             path.mkdir(parents=True)
         elif kind == "FileOrCreate":
             path.touch()
-    wanted, is_there = IS_THERE.get(kind, IS_THERE[""])
+    expected, is_there = IS_THERE.get(kind, IS_THERE[""])
     if not is_there(path):
-        raise ProviderError(f'volume "{name}": hostPath type check failed: {path} is not {wanted}')
+        raise ProviderError(f'volume "{name}": hostPath type check failed: {path} is not {expected}')
 
 
 def write_hosts(box: PodSandbox, names: Mapping[str, tuple[str, ...]]) -> None:

@@ -151,7 +151,7 @@ class ProcessProvider:
         async with self._starting:
             if self._supervisor is None or self._supervisor.is_gone:
                 await asyncio.to_thread(self._sweep)
-                self._supervisor = await SupervisorClient.started(self._folder, self._heard, self._lost)
+                self._supervisor = await SupervisorClient.started(self._folder, self._handle_event, self._lost)
                 log.info(
                     "supervisor ready", pid=self._supervisor.pid, ways=self._supervisor.ways, why=self._supervisor.why
                 )
@@ -185,8 +185,8 @@ class ProcessProvider:
     async def _all_ended(self) -> None:
         while self._jobs:
             assert self._supervisor is not None
-            await self._supervisor.heard.wait()
-            self._supervisor.heard.clear()
+            await self._supervisor.activity.wait()
+            self._supervisor.activity.clear()
 
     # -- the port -------------------------------------------------------------------------------------------
 
@@ -236,8 +236,8 @@ class ProcessProvider:
             while any(job.id in self._jobs for job in box.jobs.values()):
                 if self._supervisor is None or self._supervisor.is_gone:
                     break
-                await self._supervisor.heard.wait()
-                self._supervisor.heard.clear()
+                await self._supervisor.activity.wait()
+                self._supervisor.activity.clear()
             self._boxes.pop(uid, None)
             self._addresses.release(uid)
             await self._host_ports.release(uid)
@@ -482,8 +482,8 @@ class ProcessProvider:
             except ProviderError as problem:
                 return ProbeResult(False, str(problem))
         if hook.http_get is not None:
-            asked = Probe(http_get=hook.http_get, timeout_seconds=max(1, int(within_s)))
-            return await probe_address(box.ip, job.run.container, asked) or ProbeResult(True)
+            probe = Probe(http_get=hook.http_get, timeout_seconds=max(1, int(within_s)))
+            return await probe_address(box.ip, job.run.container, probe) or ProbeResult(True)
         if hook.sleep is not None:
             await self._clock.sleep(min(within_s, hook.sleep.seconds))
         return ProbeResult(True)
@@ -498,7 +498,7 @@ class ProcessProvider:
         ):
             self._supervisor.signal(identity, signal.SIGKILL)
 
-    def _heard(self, event: dict[str, Any]) -> None:
+    def _handle_event(self, event: dict[str, Any]) -> None:
         """A report of the supervisor about a run."""
         box, job = self._jobs.get(event["id"], (None, None))
         if box is None or job is None:

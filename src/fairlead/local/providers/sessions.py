@@ -50,9 +50,9 @@ class Files:
             outer, inner = pty.openpty()
             return cls(outer, outer, theirs=(inner,), is_terminal=True)
         with contextlib.ExitStack() as opened:
-            their_input, stdin = _opened(opened, os.O_RDONLY, is_wanted=options.stdin)
-            their_output, stdout = _opened(opened, os.O_WRONLY, is_wanted=options.stdout)
-            their_errors, stderr = _opened(opened, os.O_WRONLY, is_wanted=options.stderr)
+            their_input, stdin = _opened(opened, os.O_RDONLY, is_open=options.stdin)
+            their_output, stdout = _opened(opened, os.O_WRONLY, is_open=options.stdout)
+            their_errors, stderr = _opened(opened, os.O_WRONLY, is_open=options.stderr)
             opened.pop_all()
         return cls(stdin, stdout, stderr, theirs=(their_input, their_output, their_errors))
 
@@ -115,9 +115,9 @@ class Files:
         return {self.stdin, self.stdout, self.stderr} - {-1}
 
 
-def _opened(opened: contextlib.ExitStack, their_mode: int, *, is_wanted: bool) -> tuple[int, int]:
+def _opened(opened: contextlib.ExitStack, their_mode: int, *, is_open: bool) -> tuple[int, int]:
     """Their end and ours of one stream; nothing is at the other end of one that nobody wants."""
-    if not is_wanted:
+    if not is_open:
         theirs, ours = os.open(os.devnull, their_mode), -1
     else:
         theirs, ours = os.pipe() if their_mode == os.O_RDONLY else os.pipe()[::-1]

@@ -107,10 +107,10 @@ def become(order: dict[str, Any], streams: list[int], failure: int) -> NoReturn:
         why = problem.strerror if is_program or stage.startswith("enter") else str(problem)
         if is_program and problem.errno == errno.ENOENT and "/" not in order["argv"][0]:
             why = "there is no such program on the PATH"
-        said = {"stage": stage, "errno": problem.errno, "problem": why}
+        failure_report = {"stage": stage, "errno": problem.errno, "problem": why}
     except BaseException as bug:
-        said = {"stage": stage, "errno": 0, "problem": repr(bug)}
-    os.write(failure, json.dumps(said).encode()[:4000])
+        failure_report = {"stage": stage, "errno": 0, "problem": repr(bug)}
+    os.write(failure, json.dumps(failure_report).encode()[:4000])
     os._exit(128)
 
 
@@ -166,8 +166,8 @@ def _forked(order: dict[str, Any], streams: list[int]) -> int:
         pid, failure = int(inside), rest
     if failure:
         os.waitpid(pid, 0)
-        said = json.loads(failure)
-        raise StartFailed(said["stage"], said["errno"], said["problem"])
+        failure_report = json.loads(failure)
+        raise StartFailed(failure_report["stage"], failure_report["errno"], failure_report["problem"])
     return pid
 
 
@@ -349,12 +349,12 @@ class Supervisor:
                 order["join"] = joined.pid
             pid, output = start(order, files)
         except StartFailed as failed:
-            said = {"event": "failed", "id": name, "stage": failed.stage, "errno": failed.errno}
-            self._send_event({**said, "problem": failed.problem})
+            event = {"event": "failed", "id": name, "stage": failed.stage, "errno": failed.errno}
+            self._send_event({**event, "problem": failed.problem})
             return
         except OSError as problem:
-            said = {"event": "failed", "id": name, "stage": "start", "errno": problem.errno}
-            self._send_event({**said, "problem": str(problem)})
+            event = {"event": "failed", "id": name, "stage": "start", "errno": problem.errno}
+            self._send_event({**event, "problem": str(problem)})
             return
         run = Run(name, pid, output, log, order["env"].get(MARK, ""))
         self._runs[name] = run
@@ -407,11 +407,11 @@ class Supervisor:
             by_number = -status if os.WIFSIGNALED(status) else 0
             number = os.WTERMSIG(status) if by_number else 0
             code = 128 + number if number else os.WEXITSTATUS(status)
-            said = {"event": "exited" if run.log is not None else "output", "id": run.name, "code": code}
+            event = {"event": "exited" if run.log is not None else "output", "id": run.name, "code": code}
             text = run.text.decode("utf-8", "replace") if run.log is None else ""
             if run.log is not None:
                 run.log.close()
-            self._send_event({**said, "signal": number, "text": text})
+            self._send_event({**event, "signal": number, "text": text})
 
     def _sweep(self, run: Run) -> None:
         """With its first process a container ends as a whole, and so does a command in it.
@@ -476,14 +476,14 @@ def children() -> list[int]:
 
 def marked(mark: str) -> list[int]:
     """Processes that carry the mark in the environment they were started with, and that we may look at."""
-    wanted = f"{MARK}={mark}".encode()
+    mark_variable = f"{MARK}={mark}".encode()
     found = []
     with contextlib.suppress(OSError):
         for entry in os.listdir("/proc"):
             if not entry.isdigit() or int(entry) == os.getpid():
                 continue
             with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
-                if any(variable.startswith(wanted) for variable in file.read().split(b"\0")):
+                if any(variable.startswith(mark_variable) for variable in file.read().split(b"\0")):
                     found.append(int(entry))
     return found
 

@@ -35,7 +35,7 @@ class SupervisorClient:
         self._files = files
         self._reader = reader
         self._writer = writer
-        self._asked: dict[str, tuple[str, asyncio.Future[dict[str, Any]]]] = {}
+        self._pending: dict[str, tuple[str, asyncio.Future[dict[str, Any]]]] = {}
         self._ends: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._listening: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -44,11 +44,11 @@ class SupervisorClient:
         self.ways: tuple[str, ...] = ()
         """How containers can be kept to a view of their own, the better first."""
         self.why = ""
-        self.heard = asyncio.Event()
+        self.activity = asyncio.Event()
         """Set whenever something ended, or the supervisor did."""
 
     @classmethod
-    async def started(cls, folder: Path, heard: Any, lost: Any) -> "SupervisorClient":
+    async def started(cls, folder: Path, on_event: Any, lost: Any) -> "SupervisorClient":
         process, ours, files = _spawned(folder)
         writer: asyncio.StreamWriter | None = None
         try:
@@ -63,7 +63,7 @@ class SupervisorClient:
             raise
         supervisor = cls(process, reader, writer, files)
         supervisor.ways, supervisor.why = tuple(ready["ways"]), ready["why"]
-        supervisor._listening = asyncio.create_task(supervisor._listen(heard, lost), name="supervisor")
+        supervisor._listening = asyncio.create_task(supervisor._listen(on_event, lost), name="supervisor")
         return supervisor
 
     async def ask(self, order: dict[str, Any], until: str = "started", files: Sequence[int] = ()) -> dict[str, Any]:
@@ -76,12 +76,12 @@ class SupervisorClient:
                 raise ProviderError(f"the supervisor process takes no files: {problem}") from problem
             order = {**order, "files": len(files)}
         answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._asked[order["id"]] = (until, answered)
+        self._pending[order["id"]] = (until, answered)
         try:
             self._send(order)
             return await answered
         finally:
-            self._asked.pop(order["id"], None)
+            self._pending.pop(order["id"], None)
 
     def end_of(self, identity: str) -> asyncio.Future[dict[str, Any]]:
         """The result of a command that is going to be started; empty if the supervisor is gone."""
@@ -112,33 +112,33 @@ class SupervisorClient:
 
     def _send(self, order: dict[str, Any]) -> None:
         if self.is_gone:
-            if (asked := self._asked.get(order["id"])) is not None and not asked[1].done():
-                asked[1].set_result({})
+            if (pending := self._pending.get(order["id"])) is not None and not pending[1].done():
+                pending[1].set_result({})
             return
         self._writer.write(json.dumps(order).encode() + b"\n")
 
-    async def _listen(self, heard: Any, lost: Any) -> None:
+    async def _listen(self, on_event: Any, lost: Any) -> None:
         try:
             while line := await self._reader.readline():
                 event = json.loads(line)
-                until, answered = self._asked.get(event["id"], ("", None))
-                heard(event)
-                self.heard.set()
+                until, answered = self._pending.get(event["id"], ("", None))
+                on_event(event)
+                self.activity.set()
                 end = self._ends.get(event["id"])
                 if event["event"] in ("output", "failed") and end is not None and not end.done():
                     end.set_result(event)
                 if event["event"] in (until, "failed") and answered is not None and not answered.done():
                     answered.set_result(event)
         except (OSError, ValueError) as problem:
-            log.error("the supervisor is not understood", problem=str(problem))
+            log.error("message of the supervisor not readable", problem=str(problem))
         self.is_gone = True
         if not self._is_closing:
             log.warning("the supervisor is gone", pid=self.pid)
-        for answered in (*(answered for _, answered in self._asked.values()), *self._ends.values()):
+        for answered in (*(answered for _, answered in self._pending.values()), *self._ends.values()):
             if not answered.done():
                 answered.set_result({})
         lost()
-        self.heard.set()
+        self.activity.set()
         self._files.close()
         self._writer.close()
         await asyncio.to_thread(self._process.wait)
@@ -165,7 +165,7 @@ def _spawned(folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket, sock
 async def _first_word(reader: asyncio.StreamReader) -> dict[str, Any]:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(READY_S):
-            said = json.loads(await reader.readline() or b"{}")
-            if isinstance(said, dict) and said.get("event") == "ready":
-                return said
+            message = json.loads(await reader.readline() or b"{}")
+            if isinstance(message, dict) and message.get("event") == "ready":
+                return message
     raise ProviderError("the supervisor process did not start; its reason is on standard error")

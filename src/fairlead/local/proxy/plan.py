@@ -3,13 +3,13 @@
 Pure; `proxy.server` listens and `nodes` and the process provider tell pods.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, ip_address
 
 from fairlead.local.proxy.spec import EndpointPort, EndpointSlice, Service, ServicePort
+from fairlead.model.hashes import hash_number
 
 Address = tuple[str, int]
 DOMAIN = "cluster.local"
@@ -80,17 +80,17 @@ def plan_unserved(services: Iterable[Service]) -> dict[str, str]:
 
 def plan_balancers(services: Iterable[Service], network: IPv4Network) -> dict[str, str]:
     """The load balancer's address of each Service that has one: the one in its status, else one by its UID."""
-    wanted = [service for service in services if service.spec.is_balanced_here]
+    balanced = [service for service in services if service.spec.is_balanced_here]
     found: dict[str, str] = {}
-    for service in wanted:
+    for service in balanced:
         if (
             ours := next((ip for ip in service.balanced_ips if _is_in(ip, network)), "")
         ) and ours not in found.values():
             found[service.metadata.key] = ours
-    for service in sorted(wanted, key=lambda each: each.metadata.uid):
+    for service in sorted(balanced, key=lambda each: each.metadata.uid):
         if service.metadata.key not in found:
             taken = set(found.values())
-            first = int.from_bytes(hashlib.sha256(service.metadata.uid.encode()).digest()[:8])
+            first = hash_number(service.metadata.uid)
             usable = network.num_addresses - 2
             places = (str(network[1 + (first + step) % usable]) for step in range(usable))
             found[service.metadata.key] = next(place for place in places if place not in taken)
@@ -113,9 +113,9 @@ def _backends(
     return tuple(sorted(found))
 
 
-def _is_port(found: EndpointPort, wanted: ServicePort) -> bool:
-    is_named = (found.name or "") == wanted.name and bool(found.port)
-    return is_named and (found.protocol or "TCP") == wanted.protocol
+def _is_port(found: EndpointPort, service_port: ServicePort) -> bool:
+    is_named = (found.name or "") == service_port.name and bool(found.port)
+    return is_named and (found.protocol or "TCP") == service_port.protocol
 
 
 def plan_names(services: Iterable[Service], slices: Iterable[EndpointSlice]) -> Names:

@@ -48,7 +48,7 @@ class BaseTunnel:
         self._clock = clock
         self._rng = rng
         self._tasks: set[asyncio.Task[None]] = set()
-        self._has_asked = False
+        self._has_baseline = False
         self._connected = asyncio.Event()
         self._broker = Broker(
             address,
@@ -66,9 +66,9 @@ class BaseTunnel:
             tasks.create_task(self._broker.run(), name="mqtt: broker")
             while True:
                 self._connected.clear()
-                if await self.send("activated") and not self._has_asked:
+                if await self.send("activated") and not self._has_baseline:
                     # Once in the life of a base: later its modules are the controller's matter.
-                    self._has_asked = await self._publish("base/queryBaseline", self._body["baseMetadata"])
+                    self._has_baseline = await self._publish("base/queryBaseline", self._body["baseMetadata"])
                 # At once after each connection, then from time to time.
                 pause_s = HEARTBEAT_S * (0.9 + 0.2 * self._rng())
                 await first_of(self._clock.sleep(pause_s), self._connected.wait())

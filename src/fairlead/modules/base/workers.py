@@ -61,7 +61,7 @@ class Workers:
         assert process.stdin is not None
         try:
             while line := await process.stdout.readline():
-                self._heard(json.loads(line))
+                self._handle_event(json.loads(line))
         finally:
             self._is_up.clear()
             process.stdin.close()
@@ -71,7 +71,7 @@ class Workers:
             for worker in list(self._workers.values()):
                 self._exited(worker, -signal.SIGKILL)
 
-    def _heard(self, event: dict[str, Any]) -> None:
+    def _handle_event(self, event: dict[str, Any]) -> None:
         if "id" not in event:
             self._is_up.set()
             return

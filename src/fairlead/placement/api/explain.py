@@ -326,7 +326,9 @@ def explain_former(decision: Decision, former: Former, *, whole: bool = False) -
 
 def _guard(call: Call) -> Guard:
     if call.guard is None:
-        raise Problem(503, "Unavailable", "there is no cluster to ask about callers yet", retry_after_s=2.0)
+        raise Problem(
+            503, "Unavailable", "callers cannot be authenticated yet: the cluster is not reachable", retry_after_s=2.0
+        )
     return call.guard
 
 

@@ -178,7 +178,7 @@ class Extender:
             # Our bug: the trace is for our log, the caller hears that there is one.
             log.exception("bug in an extender's answer", verb=verb)
             result = "error"
-            body, status = refusal(Problem(500, "InternalError", "something went wrong in Fairlead; it is in its log"))
+            body, status = refusal(Problem(500, "InternalError", "internal error; the reason is in Fairlead's log"))
         self._calls.labels(verb, result).inc()
         self._seconds.labels(verb).observe(self._clock.elapsed_s() - started_s)
         return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

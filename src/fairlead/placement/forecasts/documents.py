@@ -15,7 +15,7 @@ import msgspec
 from fairlead.engine.forecast import Change, Forecast
 from fairlead.engine.load_basis import Usage
 from fairlead.model.resources import CPU, MEMORY
-from fairlead.model.times import parse_time_or_none
+from fairlead.model.times import parse_time_or_none, rfc3339_milli
 from fairlead.settings import ForecastFields
 
 RESOURCES: Final = (CPU, MEMORY)
@@ -117,8 +117,8 @@ def written(document: Document, fields: ForecastFields = PLAIN) -> dict[str, Any
     """The document as `read_document` reads it again."""
     found: dict[str, Any] = {}
     _set(found, fields.resource, document.resource)
-    _set(found, fields.issued_at, _text(document.issued_at))
-    _set(found, fields.target_at, _text(document.target_at))
+    _set(found, fields.issued_at, rfc3339_milli(document.issued_at))
+    _set(found, fields.target_at, rfc3339_milli(document.target_at))
     _set(found, fields.value, document.value)
     _set(found, fields.baseline, document.baseline)
     if document.node:
@@ -272,10 +272,6 @@ def _set(into: dict[str, Any], path: str, value: Any) -> None:
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
-
-
-def _text(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _shown(value: Any) -> str:

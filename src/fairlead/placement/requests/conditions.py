@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from fairlead.model.conditions import transition_time
 from fairlead.model.meta import Condition
-from fairlead.model.times import rfc3339
 from fairlead.placement.requests.admission import Unadmitted
 from fairlead.placement.requests.plan import RoundOptions
 
@@ -21,8 +21,7 @@ def condition(
 ) -> Condition:
     """With the time of its last change kept where it says the same."""
     status = "True" if is_true else "False"
-    known = next((each for each in before if each.type == kind and each.status == status), None)
-    since = known.last_transition_time if known is not None else rfc3339(now)
+    since = transition_time(next((each for each in before if each.type == kind), None), status, now)
     return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
 
 

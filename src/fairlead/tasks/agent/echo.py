@@ -5,7 +5,6 @@ Faults for tests come from the variable AGENT_FAULT alone: `drop:0.3@node-2`, `d
 
 import asyncio
 import re
-import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,8 +86,3 @@ class Echo:
         if name in self._counts or len(self._counts) < MOST_COUNTERS:
             self._counts[name] += 1
         return self._counts[name]
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=1024)

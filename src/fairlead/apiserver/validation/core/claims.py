@@ -60,8 +60,8 @@ def _data_source(given: Json, path: str) -> Errors:
     found: Errors = [required(f"{path}.{key}") for key in ("name", "kind") if not given.get(key)]
     group, kind = given.get("apiGroup") or "", given.get("kind", "")
     if not group and kind != "PersistentVolumeClaim":
-        told = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-        found.append(invalid(path, kind, told))
+        detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        found.append(invalid(path, kind, detail))
     if group:
         found += [invalid(f"{path}.apiGroup", group, text) for text in names.subdomain(group)]
     space = given.get("namespace")
@@ -89,10 +89,10 @@ def claim_update(new: Json, old: Json) -> Errors:
         put(spec, "volumeAttributesClassName", before)
         spec["resources"] = _resized(spec.get("resources") or {}, before.get("resources") or {})
     if spec != before:
-        told = (
+        detail = (
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
         )
-        found.append(forbidden("spec", f"{told}\n{diff('PersistentVolumeClaimSpec', before, spec)}"))
+        found.append(forbidden("spec", f"{detail}\n{diff('PersistentVolumeClaimSpec', before, spec)}"))
     size, was = (_storage(each["spec"]) for each in (new, old))
     capacity = ((old.get("status") or {}).get("capacity") or {}).get("storage", "0")
     if nanos(size) < nanos(was) and nanos(size) <= nanos(capacity):

@@ -91,16 +91,16 @@ def init_containers(given: list[Json], others: list[Json], around: Around, path:
             if kind not in container:
                 continue
             if not sidecar:
-                told = "may not be set for init containers without restartPolicy=Always"
-                found.append(forbidden(f"{here}.{kind}", told))
+                detail = "may not be set for init containers without restartPolicy=Always"
+                found.append(forbidden(f"{here}.{kind}", detail))
             elif kind == "lifecycle":
                 found += _lifecycle(container[kind], around, f"{here}.{kind}")
             else:
                 found += _probe(container[kind], kind, around, f"{here}.{kind}")
         for at, policy in enumerate(container.get("resizePolicy") or ()):
             if not sidecar and policy.get("restartPolicy") == "RestartContainer":
-                told = "must not be set to 'RestartContainer' for non-sidecar initContainers"
-                found.append(invalid(f"{here}.resizePolicy[{at}].restartPolicy", "RestartContainer", told))
+                detail = "must not be set to 'RestartContainer' for non-sidecar initContainers"
+                found.append(invalid(f"{here}.resizePolicy[{at}].restartPolicy", "RestartContainer", detail))
     return found
 
 
@@ -119,12 +119,14 @@ def ephemeral_containers(given: list[Json], spec: Json, around: Around, path: st
         target = container.get("targetContainerName", "")
         if target and target not in others:
             found.append(not_found(f"{here}.targetContainerName", target))
-        told = "cannot be set for an Ephemeral Container"
-        found += [forbidden(f"{here}.{key}", told) for key, value in container.items() if value and key not in _LOOKING]
+        detail = "cannot be set for an Ephemeral Container"
+        found += [
+            forbidden(f"{here}.{key}", detail) for key, value in container.items() if value and key not in _LOOKING
+        ]
         for at, mount in enumerate(container.get("volumeMounts") or ()):
             for key in ("subPath", "subPathExpr"):
                 if mount.get(key):
-                    found.append(forbidden(f"{here}.volumeMounts[{at}].{key}", told))
+                    found.append(forbidden(f"{here}.volumeMounts[{at}].{key}", detail))
     return found
 
 
@@ -173,8 +175,8 @@ def _restarting(container: Json, path: str) -> Errors:
     found: Errors = []
     if policy is None:
         if rules:
-            told = "must specify restartPolicy when restart rules are used"
-            found.append(required(f"{path}.restartPolicy", told))
+            detail = "must specify restartPolicy when restart rules are used"
+            found.append(required(f"{path}.restartPolicy", detail))
     elif policy not in _RESTART:
         found.append(not_supported(f"{path}.restartPolicy", policy, _RESTART))
     if len(rules) > 20:
@@ -198,15 +200,15 @@ def _resizing(policies: list[Json], restart: str, path: str) -> Errors:
     found: Errors = []
     seen: set[str] = set()
     for index, policy in enumerate(policies):
-        resource, wanted = policy.get("resourceName", ""), policy.get("restartPolicy", "")
+        resource, policy_name = policy.get("resourceName", ""), policy.get("restartPolicy", "")
         if resource in seen:
             found.append(duplicate(f"{path}[{index}]", resource))
         seen.add(resource)
         found += one_of(path, resource, ("cpu", "memory"))
-        found += one_of(path, wanted, ("NotRequired", "RestartContainer"))
-        if restart == "Never" and wanted != "NotRequired":
-            told = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
-            found.append(invalid(path, wanted, told))
+        found += one_of(path, policy_name, ("NotRequired", "RestartContainer"))
+        if restart == "Never" and policy_name != "NotRequired":
+            detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
+            found.append(invalid(path, policy_name, detail))
     return found
 
 
@@ -358,8 +360,8 @@ def _lifecycle(lifecycle: Json, around: Around, path: str) -> Errors:
         if kind in lifecycle:
             found += _handler(lifecycle[kind], around, f"{path}.{kind}")
     if "stopSignal" in lifecycle and not around.has_os:
-        told = "may not be set for containers with empty `spec.os.name`"
-        found.append(forbidden(f"{path}.stopSignal", told))
+        detail = "may not be set for containers with empty `spec.os.name`"
+        found.append(forbidden(f"{path}.stopSignal", detail))
     return found
 
 
@@ -401,8 +403,8 @@ def _handler(handler: Json, around: Around, path: str) -> Errors:
         case "sleep":
             seconds = action.get("seconds", 0)
             if around.grace_s is not None and not 0 <= seconds <= around.grace_s:
-                told = f"must be non-negative and less than terminationGracePeriodSeconds ({around.grace_s})"
-                found.append(invalid(f"{path}.sleep", seconds, told))
+                detail = f"must be non-negative and less than terminationGracePeriodSeconds ({around.grace_s})"
+                found.append(invalid(f"{path}.sleep", seconds, detail))
     return [*found, *(forbidden(f"{path}.{each}", "may not specify more than 1 handler type") for each in kinds[1:])]
 
 

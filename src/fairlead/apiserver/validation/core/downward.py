@@ -62,7 +62,7 @@ def _divisor(resource: str, divisor: str, path: str) -> Errors:
     if divisor in good:
         return []
     if kind == "cpu":
-        told = "only divisor's values 1m and 1 are supported with the cpu resource"
+        detail = "only divisor's values 1m and 1 are supported with the cpu resource"
     else:
-        told = f"only divisor's values {', '.join(good)} are supported with the {word} resource"
-    return [invalid(path, resource, told)]
+        detail = f"only divisor's values {', '.join(good)} are supported with the {word} resource"
+    return [invalid(path, resource, detail)]

@@ -27,7 +27,7 @@ def service_account_update(new: Json, old: Json) -> Errors:
 def namespace_status(new: Json, old: Json) -> Errors:
     phase = (new.get("status") or {}).get("phase", "")
     going = bool(new["metadata"].get("deletionTimestamp"))
-    wanted, when = ("Terminating", "not empty") if going else ("Active", "empty")
-    if phase == wanted:
+    expected, when = ("Terminating", "not empty") if going else ("Active", "empty")
+    if phase == expected:
         return []
-    return [invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` is {when}")]
+    return [invalid("status.Phase", phase, f"may only be '{expected}' if `deletionTimestamp` is {when}")]

@@ -30,8 +30,8 @@ def _node(obj: Json) -> Errors:
     for index, block in enumerate(blocks):
         found += [invalid(f"spec.podCIDRs[{index}]", block, text) for text in names.cidr(block)]
     if len(blocks) > 1 and (len(blocks) > 2 or len({":" in block for block in blocks}) < 2):
-        told = "may specify no more than one CIDR for each IP family"
-        found.append(invalid("spec.podCIDRs", blocks, told))
+        detail = "may specify no more than one CIDR for each IP family"
+        found.append(invalid("spec.podCIDRs", blocks, detail))
     return found
 
 
@@ -48,12 +48,12 @@ def declared_features(given: list[str]) -> Errors:
     for index, name in enumerate(given):
         path = f"status.declaredFeatures[{index}]"
         if not re.fullmatch(r"[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*", name):
-            told = (
+            detail = (
                 f'invalid feature name "{name}": must start with an UpperCamelCase segment, with subsequent segments '
                 "separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric "
                 "characters and slashes"
             )
-            found.append(invalid(path, name, told))
+            found.append(invalid(path, name, detail))
         if index + 1 < len(given):
             after, path = given[index + 1], f"status.declaredFeatures[{index + 1}]"
             if name == after:

@@ -57,8 +57,8 @@ def _spec(spec: Json, name: str) -> Errors:
         found += _affinity(affinity)
     found += _source(spec, name)
     if (spec.get("hostPath") or {}).get("path", "x").rstrip("/") == "" and policy == "Recycle":
-        told = "may not be 'recycle' for a hostPath mount of '/'"
-        found.append(forbidden("spec.persistentVolumeReclaimPolicy", told))
+        detail = "may not be 'recycle' for a hostPath mount of '/'"
+        found.append(forbidden("spec.persistentVolumeReclaimPolicy", detail))
     storage_class = spec.get("storageClassName")
     if storage_class:
         found += [invalid("spec.storageClassName", storage_class, text) for text in names.subdomain(storage_class)]
@@ -129,8 +129,8 @@ def _glusterfs(source: Json, path: str) -> Errors:
     found = volumes.SOURCES["glusterfs"](source, path)
     space = source.get("endpointsNamespace")
     if space == "":
-        told = "if the endpointnamespace is set, it must be a valid namespace name"
-        found.append(invalid(f"{path}.endpointsNamespace", space, told))
+        detail = "if the endpointnamespace is set, it must be a valid namespace name"
+        found.append(invalid(f"{path}.endpointsNamespace", space, detail))
     elif space is not None:
         found += [invalid(f"{path}.endpointsNamespace", space, text) for text in names.label(space)]
     return found
@@ -190,14 +190,14 @@ def volume_update(new: Json, old: Json) -> Errors:
         kept = {key: value for key, value in sources[0]["csi"].items() if key != "controllerExpandSecretRef"}
         sources[0]["csi"] = kept
     if sources[0] != sources[1]:
-        told = "spec.persistentvolumesource is immutable after creation"
+        detail = "spec.persistentvolumesource is immutable after creation"
         drawn = diff("PersistentVolumeSource", sources[1], sources[0])
-        found.append(forbidden("spec.persistentvolumesource", f"{told}\n{drawn}"))
+        found.append(forbidden("spec.persistentvolumesource", f"{detail}\n{drawn}"))
     found += immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
     if before.get("nodeAffinity") is not None and spec.get("nodeAffinity") != before["nodeAffinity"]:
         found += immutable("nodeAffinity", spec.get("nodeAffinity"), before["nodeAffinity"])
     had = before.get("volumeAttributesClassName")
     if had is not None and spec.get("volumeAttributesClassName") is None:
-        told = "update from non-nil value to nil is forbidden"
-        found.append(forbidden("spec.volumeAttributesClassName", told))
+        detail = "update from non-nil value to nil is forbidden"
+        found.append(forbidden("spec.volumeAttributesClassName", detail))
     return found

@@ -73,14 +73,14 @@ def _extended(given: Json, spec: Json, path: str) -> Errors:
             mapping.get(key, "") for key in ("containerName", "resourceName", "requestName")
         )
         if container not in containers:
-            told = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
-            found.append(invalid(f"{here}.containerName", container, told))
+            detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+            found.append(invalid(f"{here}.containerName", container, detail))
         elif resource not in ((containers[container].get("resources") or {}).get("requests") or {}):
-            told = (
+            detail = (
                 "must match the extended resource name of an entry in spec.initContainers.resources.requests or "
                 "spec.containers.resources.requests"
             )
-            found.append(invalid(f"{here}.resourceName", resource, told))
+            found.append(invalid(f"{here}.resourceName", resource, detail))
         found += [invalid(f"{path}.requestName", request, text) for text in names.label(request)]
         if (container, resource, request) in seen:
             found.append(duplicate(f"{here}.containerName", container))
@@ -130,18 +130,18 @@ def _addresses(status: Json, before: Json, one: str, many: str) -> Errors:
     known = [each.get("ip", "") for each in before.get(many) or ()]
     if not given or given == known:
         return []
-    path, told_before = f"status.{many}", set(known)
+    path, earlier = f"status.{many}", set(known)
     found: Errors = []
     if one == "hostIP" and status.get(one, "") != given[0]:
         found.append(invalid(f"{path}[0].ip", given[0], "must be equal to `hostIP`"))
     for index, address in enumerate(given):
-        if address not in told_before:
+        if address not in earlier:
             found += [invalid(f"{path}[{index}]", address, text) for text in names.ip(address)]
     if len(given) > 1:
         bad = next(((index, each) for index, each in enumerate(given) if names.ip(each)[:1] == [_NO_ADDRESS]), None)
         if bad is not None:
-            told = f"Internal error: failed to check for dual stack with error:invalid IP[{bad[0]}]: {bad[1]}"
-            found.append(FieldError("InternalError", path, told))
+            detail = f"Internal error: failed to check for dual stack with error:invalid IP[{bad[0]}]: {bad[1]}"
+            found.append(FieldError("InternalError", path, detail))
         families = {6 if ":" in each else 4 for each in given}
         if bad is not None or len(given) > 2 or len(families) < 2:
             shown = [{"IP": each} for each in given]

@@ -96,8 +96,8 @@ def annotations(given: Json, spec: Json, path: str) -> Errors:
         return []
     found: Errors = []
     if _MIRROR in given and not spec.get("nodeName"):
-        told = "must set spec.nodeName if mirror pod annotation is set"
-        found.append(invalid(f"{path}[{_MIRROR}]", given[_MIRROR], told))
+        detail = "must set spec.nodeName if mirror pod annotation is set"
+        found.append(invalid(f"{path}[{_MIRROR}]", given[_MIRROR], detail))
     if _DELETION_COST in given and not _is_int32(given[_DELETION_COST]):
         found.append(invalid(f"{path}[{_DELETION_COST}]", given[_DELETION_COST], "must be a 32bit integer"))
     for key, value in given.items():
@@ -109,8 +109,8 @@ def annotations(given: Json, spec: Json, path: str) -> Errors:
             if not any(each.get("name") == name for kind in _CONTAINERS for each in spec.get(kind) or ()):
                 found.append(invalid(f"{path}[{key}]", name, "container not found"))
             if value not in ("", "runtime/default", "unconfined") and not value.startswith("localhost/"):
-                told = f"invalid AppArmor profile name: {json.dumps(value)}"
-                found.append(invalid(f"{path}[{key}]", value, told))
+                detail = f"invalid AppArmor profile name: {json.dumps(value)}"
+                found.append(invalid(f"{path}[{key}]", value, detail))
     return found
 
 
@@ -225,11 +225,11 @@ def _claims(given: list[Json], path: str) -> Errors:
         keys = [key for key in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(key) is not None]
         shown = inside("PodResourceClaim", claim)
         if len(keys) == 2:
-            told = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            found.append(invalid(here, shown, told))
+            detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            found.append(invalid(here, shown, detail))
         if not keys:
-            told = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            found.append(invalid(here, shown, told))
+            detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            found.append(invalid(here, shown, detail))
         for key in keys:
             found += [invalid(f"{here}.{key}", claim[key], text) for text in names.subdomain(claim[key])]
     return found
@@ -250,13 +250,13 @@ def _resources(spec: Json, claims: set[str], path: str) -> Errors:
             shown = (
                 next(iter(_each(spec, "requests", name)), "0") if len(list(_each(spec, "requests", name))) == 1 else ""
             )
-            told = f"must be greater than or equal to aggregate container requests of {shown or _plain(sum_)}"
-            found.append(invalid(f"{here}.requests[{name}]", quantity, told))
+            detail = f"must be greater than or equal to aggregate container requests of {shown or _plain(sum_)}"
+            found.append(invalid(f"{here}.requests[{name}]", quantity, detail))
     for index, container in enumerate(spec.get("containers") or ()):
         for name, quantity in ((container.get("resources") or {}).get("limits") or {}).items():
             if name in limits and nanos(quantity) > nanos(limits[name]):
-                told = f"must be less than or equal to pod limits of {limits[name]}"
-                found.append(invalid(f"{here}.containers[{index}][{name}].limits", quantity, told))
+                detail = f"must be less than or equal to pod limits of {limits[name]}"
+                found.append(invalid(f"{here}.containers[{index}][{name}].limits", quantity, detail))
     return found
 
 
@@ -279,14 +279,14 @@ def _pod_resource(name: str, path: str) -> Errors:
 
 def _own_users(spec: Json, path: str) -> Errors:
     found: Errors = []
-    told = "when `hostUsers` is false"
+    detail = "when `hostUsers` is false"
     for key, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
         if spec.get(key):
-            found.append(forbidden(f"{path}.{shown}", told))
+            found.append(forbidden(f"{path}.{shown}", detail))
     for kind in _CONTAINERS:
         for index, container in enumerate(spec.get(kind) or ()):
             if container.get("volumeDevices"):
-                found.append(forbidden(f"{path}.{kind}[{index}].volumeDevices", told))
+                found.append(forbidden(f"{path}.{kind}[{index}].volumeDevices", detail))
     return found
 
 
@@ -332,8 +332,8 @@ def _dns(spec: Json, path: str) -> Errors:
         if config is None:
             return [required(f"{path}.dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None")]
         if not config.get("nameservers"):
-            told = "must provide at least one DNS nameserver when `dnsPolicy` is None"
-            return [required(f"{path}.dnsConfig.nameservers", told)]
+            detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            return [required(f"{path}.dnsConfig.nameservers", detail)]
     config = config or {}
     servers, searches = config.get("nameservers") or (), config.get("searches") or ()
     if len(servers) > 3:
@@ -343,8 +343,8 @@ def _dns(spec: Json, path: str) -> Errors:
     if len(searches) > 32:
         found.append(invalid(f"{path}.dnsConfig.searches", searches, "must not have more than 32 search paths"))
     if len(" ".join(searches)) > 2048:
-        told = "must not have more than 2048 characters (including spaces) in the search list"
-        found.append(invalid(f"{path}.dnsConfig.searches", searches, told))
+        detail = "must not have more than 2048 characters (including spaces) in the search list"
+        found.append(invalid(f"{path}.dnsConfig.searches", searches, detail))
     for index, search in enumerate(searches):
         if search != ".":
             text, here = search.removesuffix("."), f"{path}.dnsConfig.searches[{index}]"
@@ -398,8 +398,8 @@ def on_update(new: Json, old: Json) -> Errors:
     if _tolerates_the_same(tolerated, before.get("tolerations") or []):
         found += placing.tolerations(tolerated, "spec.tolerations")
     else:
-        told = "existing toleration can not be modified except its tolerationSeconds"
-        found.append(forbidden("spec.tolerations", told))
+        detail = "existing toleration can not be modified except its tolerationSeconds"
+        found.append(forbidden("spec.tolerations", detail))
     found += _new_gates(spec.get("schedulingGates") or [], before.get("schedulingGates") or [])
     changed = copied(spec)
     for kind in ("containers", "initContainers"):
@@ -413,8 +413,8 @@ def on_update(new: Json, old: Json) -> Errors:
     if before.get("schedulingGates"):
         found += _gated(changed, spec, before)
     if changed != before:
-        told = f"pod updates may not change fields other than {','.join(_MUTABLE)}\n{spec_diff(before, changed)}"
-        found.append(forbidden("spec", told))
+        detail = f"pod updates may not change fields other than {','.join(_MUTABLE)}\n{spec_diff(before, changed)}"
+        found.append(forbidden("spec", detail))
     return found
 
 
@@ -475,13 +475,13 @@ def _tolerates_the_same(new: list[Json], old: list[Json]) -> bool:
 def _gated(changed: Json, spec: Json, before: Json) -> Errors:
     """A pod that is held back may still be narrowed: more node labels, a stricter node affinity."""
     found: Errors = []
-    wanted, had = spec.get("nodeSelector") or {}, before.get("nodeSelector") or {}
-    if wanted != had:
-        if any(wanted.get(key) != value for key, value in had.items()):
+    selector, had = spec.get("nodeSelector") or {}, before.get("nodeSelector") or {}
+    if selector != had:
+        if any(selector.get(key) != value for key, value in had.items()):
             found.append(
                 invalid(
                     "spec.nodeSelector",
-                    wanted,
+                    selector,
                     "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
                 )
             )

@@ -154,7 +154,7 @@ def _limit(limit: Json, kind: str, path: str) -> Errors:
 
 def _bounds(given: Json, name: str, path: str) -> Errors:
     least, most, usual = given.get("min"), given.get("max"), given.get("default")
-    asked, ratio = given.get("defaultRequest"), given.get("maxLimitRequestRatio")
+    default_request, ratio = given.get("defaultRequest"), given.get("maxLimitRequestRatio")
     found: Errors = []
 
     def above(low: str | None, high: str | None, key: str, shown: str | None, text: str) -> None:
@@ -163,9 +163,27 @@ def _bounds(given: Json, name: str, path: str) -> Errors:
 
     above(least, most, "min", least, f"min value {least} is greater than max value {most}")
     key = "defaultRequest"
-    above(least, asked, key, asked, f"min value {least} is greater than default request value {asked}")
-    above(asked, most, key, asked, f"default request value {asked} is greater than max value {most}")
-    above(asked, usual, key, asked, f"default request value {asked} is greater than default limit value {usual}")
+    above(
+        least,
+        default_request,
+        key,
+        default_request,
+        f"min value {least} is greater than default request value {default_request}",
+    )
+    above(
+        default_request,
+        most,
+        key,
+        default_request,
+        f"default request value {default_request} is greater than max value {most}",
+    )
+    above(
+        default_request,
+        usual,
+        key,
+        default_request,
+        f"default request value {default_request} is greater than default limit value {usual}",
+    )
     above(least, usual, "default", least, f"min value {least} is greater than default value {usual}")
     above(usual, most, "default", most, f"default value {usual} is greater than max value {most}")
     if ratio is not None:
@@ -176,7 +194,12 @@ def _bounds(given: Json, name: str, path: str) -> Errors:
             largest = nanos(most) / nanos(least)
             if nanos(ratio) / NANO > largest:
                 found.append(invalid(here, ratio, f"ratio {ratio} is greater than max/min = {largest:f}"))
-    if not is_overcommitted(name) and usual is not None and asked is not None and nanos(usual) != nanos(asked):
-        text = f"default value {usual} must equal to defaultRequest value {asked} in {name}"
-        found.append(invalid(f"{path}.defaultRequest[{name}]", asked, text))
+    if (
+        not is_overcommitted(name)
+        and usual is not None
+        and default_request is not None
+        and nanos(usual) != nanos(default_request)
+    ):
+        text = f"default value {usual} must equal to defaultRequest value {default_request} in {name}"
+        found.append(invalid(f"{path}.defaultRequest[{name}]", default_request, text))
     return found

@@ -138,8 +138,8 @@ def _label_keys(term: Json, path: str) -> Errors:
         seen.add(key)
     for index, key in enumerate(matched):
         if key in avoids:
-            told = "exists in both matchLabelKeys and mismatchLabelKeys"
-            found.append(invalid(f"{path}.matchLabelKeys[{index}]", key, told))
+            detail = "exists in both matchLabelKeys and mismatchLabelKeys"
+            found.append(invalid(f"{path}.matchLabelKeys[{index}]", key, detail))
     return found
 
 

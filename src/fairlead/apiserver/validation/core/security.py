@@ -61,8 +61,8 @@ def _app_armor(context: Json, path: str) -> Errors:
     if kind not in _PROFILES:
         return [not_supported(f"{here}.type", kind, _PROFILES)]
     if kind != "Localhost":
-        told = "can only be set when AppArmor type is Localhost"
-        return [] if file is None else [invalid(f"{here}.localhostProfile", file, told)]
+        detail = "can only be set when AppArmor type is Localhost"
+        return [] if file is None else [invalid(f"{here}.localhostProfile", file, detail)]
     found: Errors = []
     if file is not None and file != file.strip():
         found.append(invalid(f"{here}.localhostProfile", file, "must not be padded with whitespace"))
@@ -131,22 +131,22 @@ def of_container(container: Json, path: str, host_users: bool = True) -> Errors:
     found += _seccomp(context, here)
     if context.get("allowPrivilegeEscalation") is False:
         shown = inside("SecurityContext", context)
-        told = "cannot set `allowPrivilegeEscalation` to false and "
+        detail = "cannot set `allowPrivilegeEscalation` to false and "
         if context.get("privileged"):
-            found.append(invalid(here, shown, f"{told}`privileged` to true"))
+            found.append(invalid(here, shown, f"{detail}`privileged` to true"))
         if "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or ()):
-            found.append(invalid(here, shown, f"{told}`capabilities.Add` CAP_SYS_ADMIN"))
+            found.append(invalid(here, shown, f"{detail}`capabilities.Add` CAP_SYS_ADMIN"))
     return [*found, *_app_armor(context, here)]
 
 
 def windows_options(spec: Json, path: str) -> Errors:
     """What a pod with `os.name: linux` must not have."""
-    told = "windows options cannot be set for a linux pod"
+    detail = "windows options cannot be set for a linux pod"
     found: Errors = []
     if "windowsOptions" in (spec.get("securityContext") or {}):
-        found.append(forbidden(f"{path}.securityContext.windowsOptions", told))
+        found.append(forbidden(f"{path}.securityContext.windowsOptions", detail))
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(kind) or ()):
             if "windowsOptions" in (container.get("securityContext") or {}):
-                found.append(forbidden(f"{path}.{kind}[{index}].securityContext.windowsOptions", told))
+                found.append(forbidden(f"{path}.{kind}[{index}].securityContext.windowsOptions", detail))
     return found

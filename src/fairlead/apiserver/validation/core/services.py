@@ -61,16 +61,16 @@ def _same_addresses(spec: Json, before: Json) -> Errors:
     path, has, had = "spec.clusterIPs", spec.get("clusterIPs") or [], before.get("clusterIPs") or []
     shown = has or None
     if len(has) == len(had):
-        told = "may not change once set"
-        return [invalid(f"{path}[{at}]", shown, told) for at, one in enumerate(had) if one != has[at]]
+        detail = "may not change once set"
+        return [invalid(f"{path}[{at}]", shown, detail) for at, one in enumerate(had) if one != has[at]]
     found: Errors = []
     if not has:
         found.append(invalid(f"{path}[0]", shown, "primary clusterIP can not be unset"))
     if has and had and has[0] != had[0]:
         found.append(invalid(f"{path}[0]", shown, "may not change once set"))
     if len(has) == 1 and len(had) > 1 and spec.get("ipFamilyPolicy") != "SingleStack":
-        told = "must be set to 'SingleStack' when releasing the secondary clusterIP"
-        found.append(invalid("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), told))
+        detail = "must be set to 'SingleStack' when releasing the secondary clusterIP"
+        found.append(invalid("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), detail))
     return found
 
 
@@ -87,15 +87,15 @@ def _same_families(spec: Json, before: Json) -> Errors:
 
 
 def _balancer_class(spec: Json, before: Json | None) -> Errors:
-    path, wanted = "spec.loadBalancerClass", spec.get("loadBalancerClass")
+    path, class_name = "spec.loadBalancerClass", spec.get("loadBalancerClass")
     found: Errors = []
     balanced = spec.get("type") == "LoadBalancer"
     both = before is not None and balanced and before.get("type") == "LoadBalancer"
-    if both and before is not None and before.get("loadBalancerClass") != wanted:
-        found.append(invalid(path, wanted, "may not change once set"))
-    if wanted is not None:
+    if both and before is not None and before.get("loadBalancerClass") != class_name:
+        found.append(invalid(path, class_name, "may not change once set"))
+    if class_name is not None:
         if balanced:
-            found += [invalid(path, wanted, text) for text in names.qualified(wanted)]
+            found += [invalid(path, class_name, text) for text in names.qualified(class_name)]
         else:
             found.append(forbidden(path, "may only be used when `type` is 'LoadBalancer'"))
     return found
@@ -146,8 +146,8 @@ def _spec(obj: Json) -> Errors:
 def _topology(noted: Json) -> Errors:
     hints, mode = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
     if hints in noted and mode in noted and noted[hints] != noted[mode]:
-        told = f"must match annotations[{hints}] when both are specified"
-        return [invalid(f"metadata.annotations[{mode}]", noted[mode], told)]
+        detail = f"must match annotations[{hints}] when both are specified"
+        return [invalid(f"metadata.annotations[{mode}]", noted[mode], detail)]
     return []
 
 
@@ -175,8 +175,8 @@ def _affinity(spec: Json) -> Errors:
     if affinity == "ClientIP":
         seconds = ((config or {}).get("clientIP") or {}).get("timeoutSeconds", 10800)
         if not 0 < seconds <= 86400:
-            told = "must be greater than 0 and less than 86400"
-            found.append(invalid(f"{path}.clientIP.timeoutSeconds", seconds, told))
+            detail = "must be greater than 0 and less than 86400"
+            found.append(invalid(f"{path}.clientIP.timeoutSeconds", seconds, detail))
     return found
 
 
@@ -238,8 +238,8 @@ def cluster_ips(spec: Json) -> Errors:
         found.append(invalid(path, many, "may specify no more than one IP for each IP family"))
     for index, (address, family) in enumerate(zip(many, families, strict=False)):
         if address != "None" and family in _FAMILIES and (family == "IPv6") != (":" in address):
-            told = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
-            found.append(invalid(f"{path}[{index}]", address, told))
+            detail = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
+            found.append(invalid(f"{path}[{index}]", address, detail))
     return found
 
 
@@ -257,8 +257,8 @@ def _traffic(spec: Json, kind: str) -> Errors:
         found.append(not_supported(path, policy, ("Cluster", "Local")))
     checked, path = spec.get("healthCheckNodePort", 0), "spec.healthCheckNodePort"
     if checked and not _needs_check(spec):
-        told = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
-        found.append(invalid(path, checked, told))
+        detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        found.append(invalid(path, checked, detail))
     elif checked:
         found += [invalid(path, checked, text) for text in names.port_number(checked)]
     internal = spec.get("internalTrafficPolicy")

@@ -50,8 +50,8 @@ def volumes(given: list[Json], path: str, pod_name: str = "") -> tuple[dict[str,
             good[name] = volume
         claim = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
         if claim and claim in made:
-            told = "must not reference a PVC that gets created for an ephemeral volume"
-            found.append(invalid(f"{here}.persistentVolumeClaim.claimName", claim, told))
+            detail = "must not reference a PVC that gets created for an ephemeral volume"
+            found.append(invalid(f"{here}.persistentVolumeClaim.claimName", claim, detail))
     return good, found
 
 
@@ -67,11 +67,11 @@ def _source(volume: Json, path: str, pod_name: str) -> Errors:
     if "iscsi" in kinds:
         name, portal = volume.get("name", ""), volume["iscsi"].get("targetPortal", "")
         if "initiatorName" in volume["iscsi"] and len(f"{name}:{portal}") > 64:
-            told = (
+            detail = (
                 "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if "
                 "iscsi.initiatorName is specified."
             )
-            found.append(invalid(f"{path}.name", name, told))
+            found.append(invalid(f"{path}.name", name, detail))
     if kind == "ephemeral" and pod_name:
         claim = f"{pod_name}-{volume.get('name', '')}"
         for text in names.subdomain(claim):
@@ -126,23 +126,23 @@ def _nfs(source: Json, path: str) -> Errors:
     return found
 
 
-def iscsi(source: Json, path: str, told: str = "must be valid format starting with iqn, eui, or naa") -> Errors:
+def iscsi(source: Json, path: str, detail: str = "must be valid format starting with iqn, eui, or naa") -> Errors:
     found = _needs("targetPortal", "iqn")(source, path)
     if source.get("iqn"):
-        found += _initiator(source["iqn"], f"{path}.iqn", told)
+        found += _initiator(source["iqn"], f"{path}.iqn", detail)
     if not 0 <= source.get("lun", 0) <= 255:
         found.append(invalid(f"{path}.lun", source["lun"], "must be between 0 and 255, inclusive"))
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and "secretRef" not in source:
         found.append(required(f"{path}.secretRef"))
     if "initiatorName" in source:
-        found += _initiator(source["initiatorName"], f"{path}.initiatorname", told)
+        found += _initiator(source["initiatorName"], f"{path}.initiatorname", detail)
     return found
 
 
-def _initiator(name: str, path: str, told: str) -> Errors:
+def _initiator(name: str, path: str, detail: str) -> Errors:
     form = {"iqn": _IQN, "eui": _EUI, "naa": _NAA}.get(name[:3])
     if form is None:
-        return [invalid(path, name, told)]
+        return [invalid(path, name, detail)]
     return [] if form.fullmatch(name) else [invalid(path, name, "must be valid format")]
 
 
@@ -166,17 +166,17 @@ def cinder(source: Json, path: str) -> Errors:
 
 
 def quobyte(source: Json, path: str) -> Errors:
-    told = "must be a host:port pair or multiple pairs separated by commas"
+    detail = "must be a host:port pair or multiple pairs separated by commas"
     registry = source.get("registry", "")
     found: Errors = []
     if not registry:
-        found.append(required(f"{path}.registry", told))
+        found.append(required(f"{path}.registry", detail))
     elif len(source.get("tenant", "")) >= 65:
         found.append(required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters"))
     else:
         pairs = registry.split(",")
         found += [
-            invalid(f"{path}.registry", registry, told) for pair in pairs if not re.fullmatch(r"[^:]*:[^:]*", pair)
+            invalid(f"{path}.registry", registry, detail) for pair in pairs if not re.fullmatch(r"[^:]*:[^:]*", pair)
         ]
     return [*found, *_needs("volume")(source, path)]
 
@@ -348,8 +348,8 @@ def _token(part: Json, path: str, whole: str) -> Errors:
     found: Errors = []
     seconds = part.get("expirationSeconds", 3600)
     if seconds < 600:
-        told = "may not specify a duration less than 10 minutes"
-        found.append(invalid(f"{path}.expirationSeconds", seconds, told))
+        detail = "may not specify a duration less than 10 minutes"
+        found.append(invalid(f"{path}.expirationSeconds", seconds, detail))
     if seconds > 1 << 32:
         found.append(
             invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
@@ -423,8 +423,8 @@ def mounts(container: Json, known: Mapping[str, Json], path: str) -> Errors:
             found += descending(part, f"{whole}.subPath")
         if expression:
             if part:
-                told = "subPathExpr and subPath are mutually exclusive"
-                found.append(invalid(f"{here}.subPathExpr", expression, told))
+                detail = "subPathExpr and subPath are mutually exclusive"
+                found.append(invalid(f"{here}.subPathExpr", expression, detail))
             found += descending(expression, f"{whole}.subPathExpr")
         if "mountPropagation" in mount:
             found += _propagation(mount["mountPropagation"], container, f"{whole}.mountPropagation")
@@ -433,21 +433,21 @@ def mounts(container: Json, known: Mapping[str, Json], path: str) -> Errors:
     return found
 
 
-def _propagation(wanted: str, container: Json, path: str) -> Errors:
+def _propagation(propagation: str, container: Json, path: str) -> Errors:
     allowed = ("Bidirectional", "HostToContainer", "None")
-    found: Errors = [] if wanted in allowed else [not_supported(path, wanted, allowed)]
-    if wanted == "Bidirectional" and not (container.get("securityContext") or {}).get("privileged"):
-        told = "Bidirectional mount propagation is available only to privileged containers"
-        found.append(forbidden(path, told))
+    found: Errors = [] if propagation in allowed else [not_supported(path, propagation, allowed)]
+    if propagation == "Bidirectional" and not (container.get("securityContext") or {}).get("privileged"):
+        detail = "Bidirectional mount propagation is available only to privileged containers"
+        found.append(forbidden(path, detail))
     return found
 
 
 def _read_only(mount: Json, path: str) -> Errors:
-    wanted = mount["recursiveReadOnly"]
-    if wanted == "Disabled":
+    recursive = mount["recursiveReadOnly"]
+    if recursive == "Disabled":
         return []
-    if wanted not in ("Enabled", "IfPossible"):
-        return [not_supported(path, wanted, ("Disabled", "Enabled", "IfPossible"))]
+    if recursive not in ("Enabled", "IfPossible"):
+        return [not_supported(path, recursive, ("Disabled", "Enabled", "IfPossible"))]
     found: Errors = []
     if not mount.get("readOnly"):
         found.append(forbidden(path, "may only be specified when readOnly is true"))
@@ -471,8 +471,8 @@ def devices(container: Json, known: Mapping[str, Json], path: str) -> Errors:
         if name not in known:
             found.append(not_found(f"{here}.name", name))
         elif not {"persistentVolumeClaim", "ephemeral"} & known[name].keys():
-            told = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
-            found.append(invalid(f"{here}.name", name, told))
+            detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            found.append(invalid(f"{here}.name", name, detail))
         if not place:
             found.append(required(f"{here}.devicePath"))
         if place in taken_paths:
