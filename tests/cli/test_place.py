@@ -209,6 +209,27 @@ def test_node_conditions_count_as_for_serve(handle: Desk, flags: list[str], expe
     assert placed == [f"default/{name}" for name in expected]
 
 
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [("both", ["n1", "n2"]), ("taints", ["n1", "n2"]), ("conditions", [None, "n2"])],
+)
+def test_a_daemon_set_gets_a_pod_on_each_of_its_nodes_cordoned_ones_too(
+    handle: Desk, conditions: str, expected: list[str | None]
+) -> None:
+    cordoned, free, dedicated = (node(f"n{number}", "4") for number in (1, 2, 3))
+    cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    cordoned["spec"] = {"unschedulable": True, "taints": [cordon]}
+    dedicated["spec"] = {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod("p", "1")["spec"]}
+    daemons = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}}
+    daemons["spec"] = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    flags = (f"--node-conditions={conditions}", "-o", "json")
+    told = handle.placed([cordoned, free, dedicated], [daemons], *flags)
+    assert [each["node"] for each in json.loads(told.output)] == expected
+    told = handle.placed([dedicated], [daemons])
+    assert (told.exit_code, "DaemonSet d runs on none of the 1 nodes of the snapshot" in told.output) == (2, True)
+
+
 def test_scores_are_told_from_0_to_100_whatever_the_score_set(handle: Desk) -> None:
     for scores in ("kube", "seed"):
         told = handle.placed([node("n1", "4"), node("n2", "7")], [pod("a", "1")], f"--scores={scores}", "-o", "json")

@@ -207,6 +207,25 @@ def test_every_alias_names_a_rule() -> None:
     assert not set(PRIORITY_ALIASES) & set(PRIORITIES)
 
 
+def test_every_name_that_the_seed_uses_can_be_configured() -> None:
+    filters = (
+        *("CheckNodeCondition", "PodFitsResources", "PodFitsHostPorts", "PodMatchNodeSelector", "PodSelectorMatches"),
+        *("PodToleratesNodeTaints", "CheckVolumeBinding", "CheckNodeMemoryPressure", "CheckNodePIDPressure"),
+        *("CheckNodeDiskPressure", "MatchInterPodAffinity", "PodFitsHost", "NoDiskConflict", "NoVolumeZoneConflict"),
+    )
+    scores = (
+        *("RequestedPriority", "LeastRequestedPriority", "BalancedResourceAllocation", "InterPodAffinityPriority"),
+        *("SelectorSpreadPriority", "NodeAffinityPriority", "NodePreferAvoidPodsPriority", "TaintTolerationPriority"),
+        *("ImageLocalityPriority", "NodeLoadForecastPriority"),
+    )
+    for point, names in (("filter", filters), ("score", scores)):
+        for name in names:
+            only = {"disabled": [{"name": "*"}], "enabled": [{"name": name}]}
+            profile = parse_profile({"plugins": {point: only}})
+            found = profile.predicates if point == "filter" else profile.priorities
+            assert len(found) == 1, name
+
+
 def test_every_rule_is_called_by_its_key() -> None:
     """Scores are told by name: two of one name would be told as one."""
     args = PluginArgs()

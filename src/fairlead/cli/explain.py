@@ -176,7 +176,8 @@ def request_lines(view: "RequestView") -> list[str]:
     """A request for a person: each place and each victim with its reasons."""
     found = [f"{view.request_id}: {view.phase}; {view.message}"]
     found += [f"warning: {each}" for each in view.warnings]
-    found += [f"{each.type}={each.status} {each.reason}: {each.message}" for each in view.conditions]
+    for each in view.conditions:
+        found.append(f"{each.type}={each.status} {each.reason}" + (f": {each.message}" if each.message else ""))
     for item in view.items:
         verb = "add" if item.operation == 1 else "remove"
         found.append(f"{verb} {item.number} of {item.namespace}/{item.workload}: {item.phase}; {item.message}")

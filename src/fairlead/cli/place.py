@@ -52,7 +52,7 @@ def place(
     """Show which node each pod would get on a snapshot of a cluster, one after another, and why."""
     try:
         table = table_from(snapshot)
-        pods = pods_from(manifest)
+        pods = pods_from(manifest, [node for node in table.nodes if node is not None])
         profiles = _profiles(scheduler_config, scores, Conditions(node_conditions))
     except BadInput as problem:
         raise Mistake(str(problem)) from None

@@ -4,8 +4,9 @@ A mistake names the file, the document in it and the field.
 """
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from fairlead.apiserver.schema.defaults import apply_defaults
 from fairlead.apiserver.schema.shape import DecodeError, Schema, decode, for_kind, kind_label
 from fairlead.apiserver.validation.registry import validate_create
 from fairlead.engine.table import NodeTable
+from fairlead.local.controllers.daemonsets import nodes_for, spec_for
 from fairlead.model.node import Node
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import QuantityError
@@ -121,8 +123,10 @@ def _leaves(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | 
         yield (*at, step)
 
 
-def pods_from(path: Path) -> list[SchedulerPod]:
-    """The pods a manifest asks for: as they are, or as many as a workload's replicas, in order."""
+def pods_from(path: Path, nodes: Sequence[Node]) -> list[SchedulerPod]:
+    """The pods a manifest asks for: as they are, as many as a workload's replicas, or one for each node that a
+    DaemonSet runs on, in order.
+    """
     pods: list[SchedulerPod] = []
     for document in documents(path):
         body = checked(document, is_new=True)
@@ -130,7 +134,7 @@ def pods_from(path: Path) -> list[SchedulerPod]:
         if kind == "Pod":
             pods.append(_pod(document, body, name))
         elif kind in _TEMPLATED:
-            pods += _from_template(document, body)
+            pods += _from_template(document, body, nodes)
         else:
             known = ", ".join(sorted({"Pod", *_TEMPLATED}))
             raise BadInput(f"{document.where}: kind {kind} has no pods to place; wanted one of {known}")
@@ -139,21 +143,33 @@ def pods_from(path: Path) -> list[SchedulerPod]:
     return pods
 
 
-def _from_template(document: Document, body: dict[str, Any]) -> Iterator[SchedulerPod]:
+def _from_template(document: Document, body: dict[str, Any], nodes: Sequence[Node]) -> Iterator[SchedulerPod]:
     spec, name, kind = body["spec"], body["metadata"]["name"], body["kind"]
-    count = spec.get("parallelism", 1) if kind == "Job" else spec.get("replicas", 1)
-    if count > MOST_PODS:
-        raise BadInput(f"{document.where}: asks for {count} pods; at most {MOST_PODS} are placed at once")
     owner = {"apiVersion": body["apiVersion"], "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
-    for number in range(count):
-        template = copy.deepcopy(spec["template"])
+    for number, pod_spec in enumerate(_pod_specs(document, kind, name, spec, nodes)):
         metadata = {
-            **(template.get("metadata") or {}),
+            **copy.deepcopy(spec["template"].get("metadata") or {}),
             "name": f"{name}-{number}",
             "namespace": body["metadata"]["namespace"],
             "ownerReferences": [owner],
         }
-        yield _pod(document, {"metadata": metadata, "spec": template["spec"]}, f"{name}-{number}")
+        yield _pod(document, {"metadata": metadata, "spec": copy.deepcopy(pod_spec)}, f"{name}-{number}")
+
+
+def _pod_specs(
+    document: Document, kind: str, name: str, spec: dict[str, Any], nodes: Sequence[Node]
+) -> Iterable[dict[str, Any]]:
+    """The spec of each pod that the workload's controller would create."""
+    template = spec["template"]["spec"]
+    if kind == "DaemonSet":
+        found = nodes_for(template, nodes)
+        if not found:
+            raise BadInput(f"{document.where}: DaemonSet {name} runs on none of the {len(nodes)} nodes of the snapshot")
+        return (spec_for(node, template) for node in found)
+    count = spec.get("parallelism", 1) if kind == "Job" else spec.get("replicas", 1)
+    if count > MOST_PODS:
+        raise BadInput(f"{document.where}: asks for {count} pods; at most {MOST_PODS} are placed at once")
+    return repeat(template, count)
 
 
 def _pod(document: Document, body: dict[str, Any], name: str) -> SchedulerPod:

@@ -119,7 +119,7 @@ KUBE_PREDICATES: Final = tuple(
 # Of the removal path, which asks nothing else of a node.
 REMOVAL_PREDICATES: Final[dict[str, type[RemovalPredicate]]] = {"PodExistingOnNode": PodExistingOnNode}
 
-# What the rules were called in Kubernetes 1.13, where the seed takes its names from.
+# What the rules were called in Kubernetes 1.13 and before, where the seed takes its names from.
 PREDICATE_ALIASES: Final = {
     "CheckNodeUnschedulable": "NodeUnschedulable",
     "PodFitsHost": "NodeName",
@@ -127,6 +127,7 @@ PREDICATE_ALIASES: Final = {
     "PodToleratesNodeTaints": "TaintToleration",
     "PodMatchNodeSelector": "NodeAffinity",
     "MatchNodeSelector": "NodeAffinity",
+    "PodSelectorMatches": "NodeAffinity",
     "PodFitsHostPorts": "NodePorts",
     "PodFitsResources": "NodeResourcesFit",
     "NoDiskConflict": "VolumeRestrictions",
@@ -176,6 +177,7 @@ PRIORITIES: Final[dict[str, Callable[[PluginArgs], Priority]]] = {
 }
 
 PRIORITY_ALIASES: Final = {
+    "RequestedPriority": "NodeResourcesFit",
     "BalancedResourceAllocation": "NodeResourcesBalancedAllocation",
     "SelectorSpread": "SelectorSpreadPriority",
     "NodePreferAvoidPods": "NodePreferAvoidPodsPriority",

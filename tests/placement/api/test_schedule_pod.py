@@ -601,6 +601,9 @@ async def test_what_was_decided_is_told(shop: Shop) -> None:
     (told,) = (await shop.api.ask("GET", f"/schedulePod/{name}")).body["items"]
     assert told["places"] == [{"reservedNode": "n1", "score": 7, "pod": "web-x", "node": "n1"}]
     assert (told["phase"], told["replicas"]) == ("Scaled", {"before": 2, "after": 3})
+    asked = {given: await shop.api.ask("GET", f"/schedulePod/{name}?explain={given}") for given in ("true", "0", "yes")}
+    assert [told.status for told in asked.values()] == [200, 200, 422]
+    assert asked["yes"].body["message"] == "explain: wanted true or false, got 'yes'"
 
 
 async def test_other_peoples_requests_are_not_there(shop: Shop, cluster: Embedded) -> None:

@@ -82,6 +82,24 @@ def test_a_pod_without_a_node_says_why() -> None:
     assert status.places[1].note == "0/3 nodes are available"
 
 
+def test_a_place_on_room_that_others_leave_says_so_until_its_pod_is_bound() -> None:
+    mark = "binds after the pods that leave n1"
+    status = msgspec.structs.replace(adding("n1"), places=(Place(node="n1", note=mark),))
+    pending = a_replica("web-x")
+    condition = Condition(type="PodScheduled", status="False", message="0/1 nodes are available")
+    refused = msgspec.structs.replace(pending, status=msgspec.structs.replace(pending.status, conditions=(condition,)))
+    for pods, note in (
+        ((), mark),
+        ((pending,), mark),
+        ((refused,), f"{mark}; 0/1 nodes are available"),
+        ((refused,), f"{mark}; 0/1 nodes are available"),
+        ((a_replica("web-x", "n1"),), ""),
+    ):
+        status = after(status, *pods, number=1)
+        assert [place.note for place in status.places] == [note]
+    assert status.phase == "Done"
+
+
 def test_pods_that_never_come_are_not_waited_for_for_ever() -> None:
     status = after(adding("n1", "n2"), a_replica("web-x", "n1"), now=LATE)
     assert status.phase == "Partial"

@@ -5,7 +5,7 @@ is asked of each node: selector, affinity and taints, nothing that depends on wh
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -34,6 +34,7 @@ from fairlead.local.controllers.spec import (
 from fairlead.local.controllers.statuses import plan_status
 from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
 from fairlead.model.meta import ApiStruct
+from fairlead.model.node import Node as SchedulerNode
 from fairlead.model.owners import claim
 from fairlead.model.pod import Affinity
 from fairlead.model.selectors import Selector
@@ -157,7 +158,7 @@ def target_node(pod: ControllerPod) -> str:
     return ""
 
 
-def fits(placing: Placing, node: Node) -> tuple[bool, bool]:
+def fits(placing: Placing, node: Node | SchedulerNode) -> tuple[bool, bool]:
     """Whether a daemon may come to the node, and whether one that is there may stay."""
     if placing.node_name and placing.node_name != node.metadata.name:
         return False, False
@@ -170,6 +171,29 @@ def fits(placing: Placing, node: Node) -> tuple[bool, bool]:
     if node.spec.unschedulable and not is_tolerated(CORDON, tolerations):
         may_come = False
     return may_come, may_stay
+
+
+def nodes_for(spec: Mapping[str, Any], nodes: Iterable[Node | SchedulerNode]) -> list[str]:
+    """The nodes that get a daemon with this spec of a pod, by name."""
+    placing = msgspec.convert(spec, Placing)
+    return sorted(node.metadata.name for node in nodes if fits(placing, node)[0])
+
+
+def spec_for(node: str, spec: Mapping[str, Any]) -> Json:
+    """The spec of the daemon for one node: held to it, and tolerating what daemons tolerate."""
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    affinity = dict(spec.get("affinity") or {})
+    affinity["nodeAffinity"] = {
+        **(affinity.get("nodeAffinity") or {}),
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]},
+    }
+    held = list(spec.get("tolerations") or ())
+    borne = [msgspec.to_builtins(found) for found in _borne(bool(spec.get("hostNetwork")))]
+    return {
+        **spec,
+        "affinity": affinity,
+        "tolerations": [*held, *(found for found in borne if found not in held)],
+    }
 
 
 def _borne(host_network: bool) -> list[Toleration]:
@@ -320,17 +344,7 @@ class Daemons:
         body["metadata"]["labels"][HASH] = self._revision.hash
         if generation := self._owner.annotations.get(GENERATION):
             body["metadata"]["labels"][GENERATION_LABEL] = generation
-        spec = body["spec"]
-        here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-        affinity = dict(spec.get("affinity") or {})
-        affinity["nodeAffinity"] = {
-            **(affinity.get("nodeAffinity") or {}),
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]},
-        }
-        spec["affinity"] = affinity
-        held = list(spec.get("tolerations") or ())
-        borne = [msgspec.to_builtins(found) for found in _borne(bool(spec.get("hostNetwork")))]
-        spec["tolerations"] = [*held, *(found for found in borne if found not in held)]
+        body["spec"] = spec_for(node, body["spec"])
         return body
 
     def status(self) -> Json:

@@ -382,7 +382,7 @@ class SchedulePod:
         found = await self._client.find(SCHEDULE_REQUESTS, name, self._namespace)
         if found is None or not await self._may_see(call, found):
             raise Problem(404, "NotFound", f"there is no request {name[:100]} for you to see")
-        return Answer(view(found, explain=call.query.get("explain", "") in ("true", "1")))
+        return Answer(view(found, explain=_explain(call.query.get("explain", ""))))
 
     async def get_all(self, call: Call) -> Answer:
         await self._check_known()
@@ -545,6 +545,12 @@ def _phase(given: str) -> str:
     if given in ("", *PHASES):
         return given
     raise Problem(422, "Invalid", f"phase: wanted one of {', '.join(PHASES)}, got {given[:20]!r}")
+
+
+def _explain(given: str) -> bool:
+    if given in ("", "true", "1", "false", "0"):
+        return given in ("true", "1")
+    raise Problem(422, "Invalid", f"explain: wanted true or false, got {given[:20]!r}")
 
 
 def _limit(given: str) -> int:

@@ -47,7 +47,7 @@ class WorkloadLookup:
         if service is None or service.metadata.uid != item.workload.uid:
             return plan.failed(item_input, f"{item.workload.described()} is gone, or another one now")
         if not item.is_removal:
-            return plan.failed(item_input, "pods that nothing makes can be removed, not added")
+            return plan.failed(item_input, "bare pods, without a controller, can be removed, not added")
         if not service.spec.selector:
             # Selecting by nothing would select everything.
             return plan.failed(item_input, f"{item.workload.described()} selects no pods any more")

@@ -39,6 +39,7 @@ from fairlead.placement.forecasts.profiles import Profiles
 from fairlead.placement.requests.admission import Unadmitted
 from fairlead.placement.requests.model import Maker, model_pod, numbered
 from fairlead.placement.requests.progress import (
+    AFTER_LEAVING,
     by_node,
     ends_of_names,
     is_over,
@@ -562,7 +563,7 @@ def _added(
             node=each.node,
             score=on_scale(each.score, unit),
             reason=next(lines, ""),
-            note=f"binds after the pods that leave {each.node}" if number >= len(placed) else "",
+            note=f"{AFTER_LEAVING}{each.node}" if number >= len(placed) else "",
         )
         for number, each in enumerate((*placed, *late))
     ]

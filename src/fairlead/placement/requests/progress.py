@@ -13,6 +13,7 @@ from fairlead.placement.requests.spec import Item, ItemStatus, Place
 from fairlead.placement.reservations import GIVEN_UP, GivenUp
 
 GONE_AGAIN: Final = "it came, and is gone again"
+AFTER_LEAVING: Final = "binds after the pods that leave "
 LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -44,7 +45,8 @@ def match_places(places: Sequence[Place], new: Sequence[SchedulerPod]) -> list[P
         elif (former := next(gone, None)) is not None:
             matched.append(msgspec.structs.replace(place, pod=former.pod, bound_to=former.bound_to, note=GONE_AGAIN))
         else:
-            matched.append(msgspec.structs.replace(place, pod="", bound_to="", note="" if place.node else place.note))
+            note = _bound_later(place) if place.node else place.note
+            matched.append(msgspec.structs.replace(place, pod="", bound_to="", note=note))
     return matched
 
 
@@ -66,9 +68,15 @@ def _came(place: Place, pod: SchedulerPod) -> Place:
     node = pod.spec.node_name
     if not node:
         why = next((c.message for c in pod.status.conditions or () if c.type == "PodScheduled" and c.message), "")
-        return msgspec.structs.replace(place, pod=pod.metadata.name, bound_to="", note=why or "waits for a node")
+        note = "; ".join(part for part in (_bound_later(place), why) if part) or "waits for a node"
+        return msgspec.structs.replace(place, pod=pod.metadata.name, bound_to="", note=note)
     note = f"{place.node} would no longer have it when it came" if place.node else ""
     return msgspec.structs.replace(place, pod=pod.metadata.name, bound_to=node, note=note)
+
+
+def _bound_later(place: Place) -> str:
+    """What a place on room that others still hold says, without what its pod has said since."""
+    return place.note.partition("; ")[0] if place.note.startswith(AFTER_LEAVING) else ""
 
 
 def are_all_created(item: Item, status: ItemStatus) -> bool:

@@ -93,8 +93,8 @@ def resolve(
         return Unresolved(f"behind Service {name} in {where} is nothing: no workload and no pod carries its labels")
     if operation == "Add":
         return Unresolved(
-            f"behind Service {name} in {where} are only pods that nothing makes ({_few(found.loose)}): they can be "
-            "removed, not added; put them into a Deployment"
+            f"behind Service {name} in {where} are only bare pods, without a controller ({_few(found.loose)}): they "
+            "can be removed, not added; put them into a Deployment"
         )
     metadata = found.service.metadata
     return WorkloadRef(kind="Service", name=metadata.name, uid=metadata.uid)

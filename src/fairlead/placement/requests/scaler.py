@@ -1,7 +1,7 @@
 """The scaler: carries out what is planned for one item, once.
 
 One PATCH per workload, with the request's name in it and the version it was decided on, so that a second one can only
-be refused; before it the costs that name the pods to go, beside it the evictions of pods that nothing makes.
+be refused; before it the costs that name the pods to go, beside it the evictions of bare pods.
 """
 
 import asyncio
