@@ -23,8 +23,10 @@ def server(tmp_path: Path) -> Iterator[Contestant]:
         yield found
 
 
-def ask(server: Contestant, method: str, path: str, body: Any = None, user: str = "admin") -> tuple[int, Any]:
-    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+def ask(
+    server: Contestant, method: str, path: str, body: Any = None, user: str = "admin", kind: str = ""
+) -> tuple[int, Any]:
+    kind = kind or ("application/merge-patch+json" if method == "PATCH" else "application/json")
     headers = {"Content-Type": kind, "Authorization": f"Bearer {server.tokens.get(user, user)}"}
     heard = server.ask(method, path, None if body is None else json.dumps(body).encode(), headers)
     return heard.status, heard.json()
@@ -167,3 +169,19 @@ def test_a_token_for_others_is_none_for_us_and_ours_none_for_others(server: Cont
     for found in (token(server), server.tokens["admin"]):
         review = {"spec": {"token": found, "audiences": ["vault"]}}
         assert "authenticated" not in ask(server, "POST", REVIEWS, review)[1]["status"]
+
+
+def test_who_may_only_change_objects_creates_none_by_applying_them(server: Contestant) -> None:
+    rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "patch", "update"]}]
+    made(server, f"{RBAC}/namespaces/default/roles", {"metadata": {"name": "patcher"}, "rules": rules})
+    made(server, f"{RBAC}/namespaces/default/rolebindings", binding("patcher", "patcher"))
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "b"}}
+    for query in ("fieldManager=m", "fieldManager=m&force=true&dryRun=All"):
+        asked = f"{SECRETS}/s?{query}"
+        status, answer = ask(server, "PATCH", asked, secret, "stranger", "application/apply-patch+yaml")
+        assert (status, answer["reason"]) == (403, "Forbidden")
+        assert 'cannot create resource "secrets"' in answer["message"]
+    assert ask(server, "GET", f"{SECRETS}/s")[0] == 404
+    made(server, SECRETS, {"metadata": {"name": "s"}})
+    asked = f"{SECRETS}/s?fieldManager=m"
+    assert ask(server, "PATCH", asked, secret, "stranger", "application/apply-patch+yaml")[0] == 200

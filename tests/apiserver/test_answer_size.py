@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from fairlead.apiserver.handlers import warnings
+from fairlead.apiserver.handlers import pieces, warnings
 from fairlead.apiserver.schema import openapi
 from fairlead.apiserver.validation import admissionregistration, storage
 from fairlead.apiserver.validation.core import services
@@ -203,3 +204,26 @@ def test_warnings_are_shortened_where_they_are_long_together() -> None:
     assert warnings.bounded(["a" * 4000, "b", "b"]) == ["a" * 4000, "b"]
     assert warnings.bounded(["a" * 4000, "b" * 97]) == ["a" * 256, "b" * 97]
     assert [len(each) for each in warnings.bounded([f"{number}{'a' * 3000}" for number in range(30)])] == [256] * 16
+
+
+def test_a_large_answer_is_sent_in_pieces_and_whole(server: Contestant, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    write = web.StreamResponse.write
+
+    async def noted(self: web.StreamResponse, data: bytes | bytearray | memoryview) -> None:
+        sizes.append(len(data))
+        await write(self, data)
+
+    monkeypatch.setattr(web.StreamResponse, "write", noted)
+    for name in ("one", "two"):
+        text = json.dumps({"metadata": {"name": name}, "data": {"a": name * 200_000}})
+        made = server.ask("POST", MAPS, text.encode(), ADMIN)
+        assert made.status == 201
+        assert made.json()["data"]["a"] == name * 200_000
+    listed = server.ask("GET", MAPS, None, ADMIN)
+    assert [len(each["data"]["a"]) for each in listed.json()["items"] if "data" in each] == [600_000, 600_000]
+    assert listed.headers["Content-Type"][0].startswith("application/json")
+    watched = server.ask("GET", f"{MAPS}?watch=true&timeoutSeconds=1", None, ADMIN)
+    assert len(watched.body.splitlines()) == 3
+    assert max(sizes) == pieces.PIECE_BYTES
+    assert sum(sizes) >= len(listed.body) + len(watched.body)

@@ -1,9 +1,18 @@
 """Selectors as they stand in a query."""
 
+import random
+
 import pytest
 
 from fairlead.apiserver.failures import Failure
-from fairlead.apiserver.request.selectors import check_fields, label_selector, labels_match, parse_fields
+from fairlead.apiserver.request.selectors import (
+    Requirement,
+    check_fields,
+    label_selector,
+    labels_match,
+    matcher,
+    parse_fields,
+)
 
 LABELS = {"app": "web", "tier": "front", "n": "5", "example.com/x": "y"}
 
@@ -79,3 +88,44 @@ def test_a_selector_object_none_matches_nothing_an_empty_one_everything(
     selector: dict[str, object] | None, matches: bool
 ) -> None:
     assert labels_match(selector, LABELS) is matches
+
+
+def test_many_requirements_match_what_each_of_them_matches() -> None:
+    luck = random.Random(7)
+    keys, values = ("a", "b", "n"), ("1", "5", "-3", "x", "")
+    seen: set[bool] = set()
+    for _ in range(3000):
+        wanted = tuple(
+            Requirement(
+                luck.choice(keys),
+                operator := luck.choice(("in", "notin", "exists", "missing", "gt", "lt")),
+                tuple(luck.sample(values[:3] if operator in ("gt", "lt") else values, luck.choice((1, 1, 3))))
+                if operator not in ("gt", "lt")
+                else (luck.choice(values[:3]),),
+            )
+            for _ in range(luck.choice((1, 1, 2, 4)))
+        )
+        labels = {key: luck.choice(values) for key in luck.sample(keys, luck.randrange(4))}
+        both = matcher(wanted, ())
+        assert both is not None
+        expected = all(each.matches(labels) for each in wanted)
+        assert both(labels, {}) == expected, (wanted, labels)
+        seen.add(expected)
+    assert seen == {True, False}
+
+
+def test_a_selector_of_many_requirements_takes_no_longer_than_there_are_labels() -> None:
+    asked = 0
+
+    class Labels(dict[str, str]):
+        def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
+            nonlocal asked
+            asked += 1
+            return super().get(key, default)
+
+    found = Labels(LABELS)
+    for text in ("k{}!=v", "!k{}", "app in (web,v{})", "k{}=v", "k{}", "n<{}9"):
+        matches = matcher(label_selector(",".join(text.format(number) for number in range(1, 3000))), ())
+        assert matches is not None
+        matches(found, {})
+    assert asked < 30

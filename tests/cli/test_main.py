@@ -1,6 +1,7 @@
 """The command: mistakes are one sentence and exit 2, signals end it in time, and the lease is given back."""
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from fairlead import __version__
+from fairlead.cli import main
 from fairlead.cli.main import cli
 from fairlead.testing.scripted_server import ScriptedServer, failure, silence
 from tests.test_app import LEASE, LEASES, QUICKLY_S, Cluster
@@ -202,3 +204,12 @@ async def test_a_second_signal_ends_it_without_a_word_of_python(cluster: Cluster
     assert code == 1, said
     assert said.splitlines()[-1] == "fairlead: stopped at once, before the work in hand was finished"
     assert "Traceback" not in said
+
+
+def test_what_is_there_after_the_start_is_left_out_of_full_collections() -> None:
+    assert gc.get_freeze_count() == 0
+    main._leave_out_of_collections()
+    try:
+        assert gc.get_freeze_count() > 1000
+    finally:
+        gc.unfreeze()

@@ -11,8 +11,10 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 
 from fairlead.modules.bases import Refused, Trust
-from fairlead.modules.capability import Modules
+from fairlead.modules.capability import REFUSED_AT_ONCE, REFUSED_PER_S, Modules
 from fairlead.modules.heartbeats import Heartbeat
+from fairlead.testing.clock import ManualClock
+from fairlead.web.limits import Limits
 from fairlead.web.probes import served
 
 
@@ -36,9 +38,15 @@ async def listener() -> AsyncIterator[tuple[str, int, Listening]]:
         Counter("heartbeats", "As the capability's.", ["outcome"], registry=CollectorRegistry()),
     )
     stub: Any = SimpleNamespace(
-        _replica=bases, _heartbeats=counter, _deployments=(), _settings=SimpleNamespace(env="dev")
+        _replica=bases,
+        _heartbeats=counter,
+        _deployments=(),
+        _settings=SimpleNamespace(env="dev"),
+        _refusals=Limits(REFUSED_PER_S, REFUSED_AT_ONCE),
+        runtime=SimpleNamespace(clock=ManualClock()),
     )
     modules = cast("Any", Modules)
+    stub._refuse = lambda *given: modules._refuse(stub, *given)
     stub._baseline_of = lambda metadata: modules._baseline_of(stub, metadata)
 
     async def heartbeat(request: web.Request) -> web.Response:
@@ -96,3 +104,17 @@ async def test_a_token_that_is_no_text_is_refused(listener: tuple[str, int, List
     assert bases.heard == []
     async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}/heartbeat") as answer:
         assert answer.status == 405
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [(request(BEAT, b"wrong"), 401), (request(b"{"), 400), (request(b"[]", path="/queryBaseline"), 400)],
+)
+async def test_who_is_refused_again_and_again_is_told_to_wait_and_others_of_the_address_are_heard(
+    listener: tuple[str, int, Listening], sent: bytes, status: int
+) -> None:
+    host, port, bases = listener
+    answers = [await raw(host, port, sent) for _ in range(REFUSED_AT_ONCE + 2)]
+    assert answers == [status] * REFUSED_AT_ONCE + [429, 429]
+    assert await raw(host, port, request(BEAT)) == 200
+    assert len(bases.heard) == 1

@@ -127,7 +127,7 @@ def _wired(folder: Path, store: Store, strategies: Strategies, heavy: Heavy, clo
         tokens = Tokens(folder, reader.find)
         certificates = Certificates(folder / "pki", clock.now())
     rbac = Rbac(store)
-    admission = Chain(BuiltIn(reader, clock), NoEscalation(rbac), Webhooks(reader, client))
+    admission = Chain(BuiltIn(reader, clock), NoEscalation(rbac), Webhooks(reader, client, heavy))
     backends = Backends(reader, lambda *given: certificates.front_proxy_context(clock.now(), *given))
     observers = (definitions.learn, RoleAggregation(reader, rbac, OURSELVES, clock).learn, backends.learn)
     rest = Rest(reader, clock, admission, observers, heavy)

@@ -6,6 +6,7 @@ never gets a bare error, and our own mistakes are logged and reported as such.
 
 import asyncio
 import contextlib
+import functools
 import json
 import re
 from collections.abc import Callable
@@ -38,7 +39,7 @@ from fairlead.apiserver.failures import (
     unsupported_media_type,
 )
 from fairlead.apiserver.fields import patches
-from fairlead.apiserver.handlers import discovery, lists, streams, subresources
+from fairlead.apiserver.handlers import discovery, lists, pieces, streams, subresources
 from fairlead.apiserver.handlers.aggregation import pass_on
 from fairlead.apiserver.handlers.bodies import MAX_BODY_BYTES, delete_options, sent_object, sent_patch
 from fairlead.apiserver.handlers.logs import Logs
@@ -146,7 +147,7 @@ class Server:
             response = self._failed(internal(f"{type(problem).__name__}: this is a bug in Fairlead, please report it"))
         if not response.prepared:
             add_warnings(response, warnings)
-        return response
+        return await pieces.send(request, response)
 
     # -- who ------------------------------------------------------------------------------------------------
 
@@ -366,8 +367,7 @@ class Server:
         form = self._form(request, resource)
         size = sum(len(entry.body) for entry in found.entries)
         if form is None:
-            body = await self.rest.heavy.run(size, lists.list_body, self.rest, resource, found)
-            return web.Response(body=body, content_type="application/json")
+            return _bytes(await self.rest.heavy.run(size, lists.list_body, self.rest, resource, found))
         metadata: JsonObject = {"resourceVersion": str(found.revision)}
         if found.next_token:
             metadata["continue"] = found.next_token
@@ -419,7 +419,7 @@ class Server:
             # A client that has gone shows as a reset at the next write, and ends the watch.
             with contextlib.suppress(ConnectionError):
                 async for lines in watching.lines(marks, is_followed):
-                    await response.write(lines)
+                    await pieces.write(response, lines)
                 await response.write_eof()
         finally:
             self._watches.discard(task)
@@ -462,7 +462,8 @@ class Server:
                 await self.rest.delete(
                     resource, metadata.get("namespace", ""), metadata["name"], deletion, options, warn=warn
                 )
-        return web.Response(body=lists.list_body(self.rest, resource, found), content_type="application/json")
+        size = sum(len(entry.body) for entry in found.entries)
+        return _bytes(await self.rest.heavy.run(size, lists.list_body, self.rest, resource, found))
 
     async def _patch(
         self,
@@ -482,7 +483,11 @@ class Server:
         rest, namespace, name = self.rest, asking.namespace, asking.name
         if kind == "application/apply-patch+yaml":
             self._check_apply(request)
-            return await rest.apply(resource, namespace, name, sent, options, subresource, warn=warn)
+            creates = Action("create", resource.group, resource.plural, "", name, namespace)
+            permit = functools.partial(self._permit, options.user, creates)
+            return await rest.apply(
+                resource, namespace, name, sent, options, subresource, warn=warn, permit_create=permit
+            )
         if options.force:
             cause = {
                 "reason": "FieldValueForbidden",

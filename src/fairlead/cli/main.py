@@ -1,6 +1,7 @@
 """The `fairlead` command. Heavy packages are imported inside the commands that need them, so that help is quick."""
 
 import asyncio
+import gc
 import importlib
 import random
 import shutil
@@ -18,6 +19,8 @@ EXIT_MISTAKE = 2
 """Something the user can correct: a flag, a file, a kubeconfig."""
 EXIT_UNFINISHED = 1
 """Ended by a second signal, before the work in hand was finished."""
+STARTED_S = 15.0
+"""After so long what a process needs throughout is there."""
 
 
 class Commands(click.Group):
@@ -184,6 +187,7 @@ def _run(settings: Settings, work: Callable[[asyncio.Event], Awaitable[None]]) -
 
     async def run() -> None:
         stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(STARTED_S, _leave_out_of_collections)
         with stopped_by_signals(stop):
             await work(stop)
 
@@ -196,6 +200,12 @@ def _run(settings: Settings, work: Callable[[asyncio.Event], Awaitable[None]]) -
     except asyncio.CancelledError:
         click.echo("fairlead: stopped at once, before the work in hand was finished", err=True)
         sys.exit(EXIT_UNFINISHED)
+
+
+def _leave_out_of_collections() -> None:
+    """What is there once it has started stays: no full collection, which stops everybody, looks at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _mistake(sentence: str) -> NoReturn:

@@ -26,6 +26,11 @@ SOFT: Final = "ScheduleAnyway"
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
 
+# Each constraint is counted over all nodes and all classes of pods, each requirement asked of all classes: a pod that
+# has more would keep every other pod waiting, so it is refused.
+MOST_CONSTRAINTS: Final = 128
+MOST_REQUIREMENTS: Final = 2048
+
 SYSTEM_DEFAULTS: Final = (
     TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SOFT),
     TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SOFT),
@@ -76,11 +81,18 @@ class Counted(msgspec.Struct):
 
 def unparsable(request: Request) -> str:
     """What is wrong with the pod's own constraints, if anything."""
+    own = request.pod.spec.topology_spread_constraints or ()
+    if len(own) > MOST_CONSTRAINTS:
+        return f"{len(own)} topology spread constraints, more than {MOST_CONSTRAINTS}"
+    requirements = 0
     try:
-        for constraint in request.pod.spec.topology_spread_constraints or ():
-            parse_label_selector(constraint.label_selector)
+        for constraint in own:
+            requirements += len(parse_label_selector(constraint.label_selector).requirements)
+            requirements += len(constraint.match_label_keys or ())
     except SelectorError as error:
         return str(error)
+    if requirements > MOST_REQUIREMENTS:
+        return f"{requirements} requirements in topology spread constraints, more than {MOST_REQUIREMENTS}"
     return ""
 
 

@@ -5,11 +5,17 @@ incoming pod it picks placed ones (`OwnTerms`), with its namespaces looked up be
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
 from fairlead.model.pod import PodAffinity, PodAffinityTerm, SchedulerPod
 from fairlead.model.selectors import Selector, SelectorError, parse_label_selector
+
+# Each term is counted over all classes of pods and all nodes, and each requirement asked of all classes: a pod that has
+# more would keep every other pod waiting, so it is refused.
+MOST_TERMS: Final = 256
+MOST_REQUIREMENTS: Final = 2048
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -83,6 +89,8 @@ def parse_terms(pod: SchedulerPod) -> PodTerms:
     namespace = pod.metadata.namespace
     near, far = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
     errors: list[str] = []
+    if excess := _excess(near, far):
+        return PodTerms(error=excess)
 
     def parse(name: str, terms: Iterable[PodAffinityTerm]) -> tuple[Term, ...]:
         try:
@@ -104,6 +112,21 @@ def parse_terms(pod: SchedulerPod) -> PodTerms:
         preferred=(*weigh("preferredAffinityTerms", near, 1), *weigh("preferredAntiAffinityTerms", far, -1)),
         error=errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]" if errors else "",
     )
+
+
+def _excess(*kinds: PodAffinity) -> str:
+    """What there is too much of, in words."""
+    terms = [
+        *(term for kind in kinds for term in kind.required or ()),
+        *(weighted.pod_affinity_term for kind in kinds for weighted in kind.preferred or ()),
+    ]
+    if len(terms) > MOST_TERMS:
+        return f"{len(terms)} pod affinity and anti-affinity terms, more than {MOST_TERMS}"
+    selectors = [each for term in terms for each in (term.label_selector, term.namespace_selector) if each is not None]
+    requirements = sum(len(each.match_labels or ()) + len(each.match_expressions or ()) for each in selectors)
+    if requirements > MOST_REQUIREMENTS:
+        return f"{requirements} requirements in pod affinity terms, more than {MOST_REQUIREMENTS}"
+    return ""
 
 
 def _parse(term: PodAffinityTerm, own_namespace: str) -> Term:

@@ -34,6 +34,7 @@ from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
 from fairlead.nodes.provider import LogOptions
 from fairlead.nodes.spec import PODS
+from fairlead.web.limits import Limits
 
 log = structlog.get_logger("fairlead.modules")
 
@@ -49,6 +50,8 @@ MOST_BASES = 5000
 MOST_LEDGER = 2000
 LEDGER_S = 10.0
 """How long an install waits for the ledger to be written, before it tries again."""
+LINES_PER_S, LINES_AT_ONCE = 1.0, 20
+"""How many refused heartbeats are logged; each is counted."""
 DIRECT_S = 60.0
 """A base that is heard over HTTP and through a broker is called directly; through the broker after this silence."""
 
@@ -181,6 +184,7 @@ class Bases:
         self._bases: dict[str, Base] = {}
         self._names: dict[str, str] = {}
         self._checking: set[str] = set()
+        self._refusals = Limits(LINES_PER_S, LINES_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
         provider.keep_ledger(self._write_ledger)
         provider.read_base_logs(self._base_log)
@@ -278,7 +282,8 @@ class Bases:
         is_base_pod = self._pods is not None and self._pods.at(beat.ip) is not None
         if (problem := self._trust.problem(beat, peer, token, is_base_pod=is_base_pod)) is not None:
             self._count("refused")
-            log.warning("heartbeat refused", base=beat.metadata.identity[:200], reason=problem)
+            if not self._refusals.take("", self._clock.elapsed_s()):
+                log.warning("heartbeat refused", base=beat.metadata.identity[:200], reason=problem)
             raise Refused(problem)
         return self.complete(beat)
 

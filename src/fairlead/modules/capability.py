@@ -4,6 +4,7 @@ Every replica serves bases, and passes heartbeats of others' bases on; one of th
 """
 
 import asyncio
+import math
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -38,6 +39,7 @@ from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.settings import BadSettings, ModuleSettings, MqttSettings, Settings
 from fairlead.web.admission import WebhookConfiguration
 from fairlead.web.bodies import whole_body
+from fairlead.web.limits import Limits
 from fairlead.web.probes import served
 from fairlead.web.problems import Problem
 
@@ -45,6 +47,8 @@ log = structlog.get_logger("fairlead.modules")
 
 # A whole heartbeat must be here within this.
 HEARTBEAT_S = 10.0
+# What one address sends in vain: so many a second, and so many at once, are answered with the reason.
+REFUSED_PER_S, REFUSED_AT_ONCE = 2.0, 50
 PEERS = "peers"
 
 
@@ -84,6 +88,7 @@ class Modules(Capability):
             memory_bytes=settings.memory_per_base,
             by_koupleless_names=settings.naming == "koupleless",
         )
+        self._refusals = Limits(REFUSED_PER_S, REFUSED_AT_ONCE)
         self._heartbeats = Counter(
             "fairlead_module_heartbeats_total",
             "Heartbeats of bases by outcome (met, heard, stopped, refused, conflict, malformed, elsewhere, passed on).",
@@ -221,18 +226,25 @@ class Modules(Capability):
             beat = parse_heartbeat(body)
         except (Unreadable, Problem) as problem:
             self._heartbeats.labels("malformed").inc()
-            return web.Response(status=getattr(problem, "status", 400), text=str(problem))
+            return self._refuse(request, getattr(problem, "status", 400), problem)
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         try:
             if self._replica is None:
                 raise Elsewhere("this replica does not serve bases now")
             await self._replica.hear(beat, body, request.remote or "", token, dict(request.headers))
         except Refused as refusal:
-            return web.Response(status=401, text=str(refusal))
+            return self._refuse(request, 401, refusal)
         except (Elsewhere, ClusterError) as problem:
             self._heartbeats.labels("elsewhere").inc()
             return web.Response(status=503, text=str(problem), headers={"Retry-After": "2"})
         return web.Response(text="SUCCESS")
+
+    def _refuse(self, request: web.Request, status: int, problem: Exception) -> web.Response:
+        """Why it is refused; to who sends many such, only when to come again. Others at the address are heard."""
+        wait_s = self._refusals.take(request.remote or "", self.runtime.clock.elapsed_s())
+        if wait_s:
+            return web.Response(status=429, headers={"Retry-After": str(math.ceil(wait_s))})
+        return web.Response(status=status, text=str(problem))
 
     def _baseline_of(self, metadata: BaseMetadata) -> list[dict[str, Any]]:
         known = deployments.baseline_of(list(self._deployments), metadata, self._settings.env)
@@ -244,7 +256,7 @@ class Modules(Capability):
         try:
             metadata = parse_metadata(await whole_body(request, MOST_HEARTBEAT_BYTES, HEARTBEAT_S))
         except (Unreadable, Problem) as problem:
-            return web.Response(status=getattr(problem, "status", 400), text=str(problem))
+            return self._refuse(request, getattr(problem, "status", 400), problem)
         body = msgspec.json.encode(self._baseline_of(metadata))
         return web.Response(body=body, content_type="application/json")
 

@@ -19,6 +19,7 @@ from fairlead.apiserver.admission.client import CallFailed, WebhookClient
 from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.failures import Failure, forbidden, internal
 from fairlead.apiserver.fields import patches
+from fairlead.apiserver.heavy import Heavy
 from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.attributes import AdmissionAttributes
 from fairlead.apiserver.registry.decoding import default
@@ -83,9 +84,10 @@ class Hook(NamedTuple):
 
 
 class Webhooks:
-    def __init__(self, reader: Reader, client: WebhookClient) -> None:
+    def __init__(self, reader: Reader, client: WebhookClient, heavy: Heavy) -> None:
         self._reader = reader
         self._client = client
+        self._heavy = heavy
 
     async def mutate(self, attempt: AdmissionAttributes, reinvocation: Reinvocation) -> JsonObject | None:
         """The object as the webhooks want it; each is matched against it as those before have changed it."""
@@ -94,7 +96,7 @@ class Webhooks:
             return attempt.thing
         reinvocation.begin(attempt.thing)
         for hook in hooks:
-            if self._matches(hook, attempt) and reinvocation.is_due(hook):
+            if await self._matches(hook, attempt) and reinvocation.is_due(hook):
                 thing = await self._mutate(hook, attempt)
                 reinvocation.note(hook, changed=thing != attempt.thing)
                 attempt = replace(attempt, thing=thing)
@@ -102,7 +104,7 @@ class Webhooks:
         return attempt.thing
 
     async def validate(self, attempt: AdmissionAttributes) -> None:
-        hooks = [hook for hook in self._hooks(VALIDATING, attempt) if self._matches(hook, attempt)]
+        hooks = [hook for hook in self._hooks(VALIDATING, attempt) if await self._matches(hook, attempt)]
         if hooks:
             answers = await asyncio.gather(*(self._review(hook, attempt) for hook in hooks), return_exceptions=True)
             for answer in answers:
@@ -131,9 +133,10 @@ class Webhooks:
             raise internal(f"{text}, which is not supported for this operation")
         if response["patchType"] != "JSONPatch":
             return self._unusable(hook, f'unsupported patch type "{response["patchType"]}"', thing)
-        return self._patched(attempt, thing, operations)
+        return await self._heavy.run(max(attempt.size, len(raw)), self._patched, attempt, thing, operations)
 
-    def _patched(self, attempt: AdmissionAttributes, thing: JsonObject, operations: Any) -> JsonObject:
+    @staticmethod
+    def _patched(attempt: AdmissionAttributes, thing: JsonObject, operations: Any) -> JsonObject:
         """The object after a webhook's patch, read as if it had been sent."""
         try:
             changed = patches.json_patch(thing, operations)
@@ -207,7 +210,7 @@ class Webhooks:
             if any(_rule_matches(rule, attempt) for rule in spec.get("rules") or ())
         ]
 
-    def _matches(self, hook: Hook, attempt: AdmissionAttributes) -> bool:
+    async def _matches(self, hook: Hook, attempt: AdmissionAttributes) -> bool:
         """Whether the selectors and conditions of a hook hold for the object as it is now."""
         within = self._namespace_labels(attempt)
         if within is not None and not labels_match(hook.spec.get("namespaceSelector") or {}, within):
@@ -216,7 +219,9 @@ class Webhooks:
         versions = [each for each in (attempt.thing, attempt.old) if each is not None]
         if selector and not any(labels_match(selector, _labels(each)) for each in versions):
             return False
-        return _conditions_hold(hook, attempt)
+        if not hook.spec.get("matchConditions"):
+            return True
+        return await self._heavy.run(attempt.size, _conditions_hold, hook, attempt)
 
     def _namespace_labels(self, attempt: AdmissionAttributes) -> Mapping[str, str] | None:
         """The labels of the namespace that a write is about; None where it is about none."""
@@ -235,9 +240,7 @@ def _labels(thing: JsonObject) -> Mapping[str, str]:
 
 def _conditions_hold(hook: Hook, attempt: AdmissionAttributes) -> bool:
     """Whether all match conditions do; one that is false decides, whatever the others fail with."""
-    conditions = hook.spec.get("matchConditions") or ()
-    if not conditions:
-        return True
+    conditions = hook.spec["matchConditions"]
     thing = attempt.thing if attempt.thing is not None else attempt.old or {}
     variables = {"object": thing, "oldObject": attempt.old, "request": _request("", attempt)}
     results = [expressions.evaluate(condition["expression"], variables) for condition in conditions]

@@ -21,10 +21,11 @@ def claim_row(thing: JsonObject, now: datetime) -> list[Any]:
 def volume(thing: JsonObject, now: datetime) -> list[Any]:
     spec, status = thing["spec"], thing.get("status") or {}
     claim = spec.get("claimRef")
+    claimed = f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim is not None else ""
     phase = "Terminating" if thing["metadata"].get("deletionTimestamp") else status.get("phase", "")
     return [
         thing["metadata"]["name"], (spec.get("capacity") or {}).get("storage", ""), _modes(spec.get("accessModes")),
-        spec.get("persistentVolumeReclaimPolicy", ""), phase, f"{claim['namespace']}/{claim['name']}" if claim else "",
+        spec.get("persistentVolumeReclaimPolicy", ""), phase, claimed,
         spec.get("storageClassName", ""), spec.get("volumeAttributesClassName") or "<unset>", status.get("reason", ""),
         born(thing, now), spec.get("volumeMode") or "<unset>",
     ]  # fmt: skip

@@ -14,6 +14,7 @@ from fairlead.apiserver.printers.kinds import PRINTERS
 from fairlead.apiserver.printers.texts import UNKNOWN, Cells, Column, age
 from fairlead.apiserver.registry import autoscalers
 from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.schema.scalars import ScalarError, canonical_time
 
 FORMS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 SERVED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
@@ -159,6 +160,14 @@ def columns_of(resource: Resource) -> tuple[list[Column], Cells]:
     return found
 
 
+def _date(text: str, now: datetime) -> str:
+    """The age of a moment that a custom object names: its schema need not have checked it."""
+    try:
+        return age(canonical_time(text), now) if text else UNKNOWN
+    except ScalarError:
+        return "<invalid>"
+
+
 def _custom(resource: Resource) -> tuple[list[Column], Cells]:
     assert resource.custom is not None
     printed = resource.custom.printer_columns(resource.version)
@@ -171,7 +180,7 @@ def _custom(resource: Resource) -> tuple[list[Column], Cells]:
         for each in printed:
             value = custom.at(thing, each.path)
             if each.type == "date":
-                value = age(value, now) if isinstance(value, str) else UNKNOWN if value is None else value
+                value = _date(value, now) if isinstance(value, str) else UNKNOWN if value is None else value
             elif isinstance(value, dict | list):
                 value = str(value)
             elif each.type == "string" and isinstance(value, bool):

@@ -21,6 +21,8 @@ class AdmissionAttributes:
     subresource: str
     options: Options
     warn: Warn
+    size: int = 0
+    """The bytes of the body and of the object it changes: what the work on it grows with."""
 
 
 class Admission(Protocol):

@@ -22,7 +22,8 @@ async def delete(
     await rest.ready(resource, current)
     thing, strategy = rest.thing(resource, current), resource.strategy
     check_preconditions(resource, thing, deletion)
-    attempt = AdmissionAttributes("DELETE", resource, namespace, name, None, thing, "", options, warn)
+    size = len(current.body)
+    attempt = AdmissionAttributes("DELETE", resource, namespace, name, None, thing, "", options, warn, size)
     await rest.admission.mutate(attempt)
     await rest.admission.validate(attempt)
     if (contents := strategy.contents(thing)) and not options.dry_run:

@@ -64,6 +64,14 @@ class Overtaken(Failure):
         super().__init__(failure.code, failure.reason, failure.message, failure.details)
 
 
+Permit = Callable[[], None]
+"""Raises a Failure where the user may not."""
+
+
+def _permitted() -> None:
+    pass
+
+
 Observer = Callable[[Resource, JsonObject, bool], None]
 """Called after every write with the resource, the object as stored, and whether it still exists."""
 
@@ -99,11 +107,18 @@ class Rest(Reader):
         return await self._create(resource, namespace, name, draft, options, warn)
 
     async def _create(
-        self, resource: Resource, namespace: str, name: str, draft: Draft, options: Options, warn: Warn
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        draft: Draft,
+        options: Options,
+        warn: Warn,
+        permit: Permit = _permitted,
     ) -> bytes:
         thing = draft.thing
         self._check_namespace(resource, namespace, name or thing["metadata"].get("generateName", ""))
-        attempt = AdmissionAttributes("CREATE", resource, namespace, name, thing, None, "", options, warn)
+        attempt = AdmissionAttributes("CREATE", resource, namespace, name, thing, None, "", options, warn, draft.size)
         thing = await self.admission.mutate(attempt)
         metadata = thing["metadata"]
         _drop_double_owners(metadata, warn, " after mutating admission happens")
@@ -113,7 +128,9 @@ class Rest(Reader):
         try:
             self._before_create(resource, thing, self.clock.now())
             resource.strategy.allocate(key, thing, None)
-            await self.heavy.run(draft.size, judge, resource, thing, None, warn, has_empty=draft.has_empty)
+            size = _weight(resource, draft)
+            await self.heavy.run(size, judge, resource, thing, None, warn, has_empty=draft.has_empty)
+            permit()
             await self.admission.validate(replace(attempt, name=name, thing=thing))
             if name and self.store.get(resource.storage_key, key) is not None:
                 raise self._exists(resource, key, thing)
@@ -290,17 +307,26 @@ class Rest(Reader):
         subresource: str = "",
         *,
         warn: Warn = no_warning,
+        permit_create: Permit = _permitted,
     ) -> tuple[bytes, bool]:
-        """Server-side apply; True when that created the object."""
+        """Server-side apply; True when that created the object, which `permit_create` may refuse."""
 
         async def write() -> tuple[bytes, bool]:
             copy = replace(sent, value=copied(sent.value))
-            return await self._apply(resource, namespace, name, copy, options, subresource, warn)
+            return await self._apply(resource, namespace, name, copy, options, subresource, warn, permit_create)
 
         return await self.until_written(write)
 
     async def _apply(
-        self, resource: Resource, namespace: str, name: str, sent: Sent, options: Options, subresource: str, warn: Warn
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        sent: Sent,
+        options: Options,
+        subresource: str,
+        warn: Warn,
+        permit_create: Permit,
     ) -> tuple[bytes, bool]:
         applied: JsonObject = sent.value
         current = self.store.get(resource.storage_key, self.key(resource, namespace, name))
@@ -308,7 +334,7 @@ class Rest(Reader):
         if current is None and subresource:
             raise not_found(resource.group, resource.plural, name)
         applying.check(resource, applied)
-        metadata = applied.setdefault("metadata", {})
+        metadata = applied["metadata"] = applied.get("metadata") or {}
         if metadata.get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
         if current is not None:
@@ -339,7 +365,7 @@ class Rest(Reader):
         if not draft.thing["metadata"].get("managedFields"):
             draft.thing["metadata"].pop("managedFields", None)
         try:
-            body = await self._create(resource, namespace, name, draft, options, warn)
+            body = await self._create(resource, namespace, name, draft, options, warn, permit_create)
         except Failure as failure:
             if failure.reason != "AlreadyExists":
                 raise
@@ -379,7 +405,9 @@ class Rest(Reader):
         self._split_status(resource, thing, old, subresource)
         if not recorded:
             await self.heavy.run(draft.size, record, self.versions, resource, old, thing, options, subresource, now)
-        attempt = AdmissionAttributes("UPDATE", resource, namespace, name, thing, old, subresource, options, warn)
+        attempt = AdmissionAttributes(
+            "UPDATE", resource, namespace, name, thing, old, subresource, options, warn, draft.size
+        )
         thing = await self.admission.mutate(attempt)
         _drop_double_owners(thing["metadata"], warn, " after mutating admission happens")
         gates.drop(resource.group, resource.kind, thing, old)
@@ -389,7 +417,8 @@ class Rest(Reader):
                 resource.strategy.allocate(self.key(resource, namespace, name), thing, old)
             if resource.strategy.counts_changes and _desired(thing) != _desired(old):
                 thing["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-            await self.heavy.run(draft.size, judge, resource, thing, old, warn, subresource, has_empty=draft.has_empty)
+            size = _weight(resource, draft)
+            await self.heavy.run(size, judge, resource, thing, old, warn, subresource, has_empty=draft.has_empty)
             await self.admission.validate(replace(attempt, thing=thing))
             return await self._write(resource, namespace, name, current, thing, old, options)
         finally:
@@ -530,6 +559,11 @@ class Rest(Reader):
         if kept is not thing or resource.custom is not None:
             version = kept["apiVersion"]
         return {"kind": resource.kind, "apiVersion": version, **without_type(kept)}
+
+
+def _weight(resource: Resource, draft: Draft) -> int:
+    """What checking it is in proportion to: its bytes, or the rules of its kind."""
+    return draft.size if resource.custom is None else max(draft.size, resource.custom.weight(resource.version))
 
 
 def _unguarded(resource: Resource, name: str) -> Failure:

@@ -218,11 +218,54 @@ def matcher(
     """One question for both selectors; None when everything matches."""
     if not labels and not fields:
         return None
+    of_labels, of_fields = _Merged(labels), _Merged(fields)
 
     def matches(entry_labels: Mapping[str, str], entry_fields: Mapping[str, str]) -> bool:
-        return all(one.matches(entry_labels) for one in labels) and all(one.matches(entry_fields) for one in fields)
+        return of_labels.match(entry_labels) and of_fields.match(entry_fields)
 
     return matches
+
+
+class _Merged:
+    """Requirements put together by key: however many there are, a match takes as long as there are labels."""
+
+    def __init__(self, requirements: tuple[Requirement, ...]) -> None:
+        self._needed: dict[str, frozenset[str] | None] = {}
+        self._refused: dict[str, set[str] | None] = {}  # None: whatever the value
+        compared: dict[tuple[str, str], Requirement] = {}
+        for each in requirements:
+            match each.operator:
+                case "in":
+                    before = self._needed.get(each.key)
+                    self._needed[each.key] = frozenset(each.values) if before is None else before & set(each.values)
+                case "exists":
+                    self._needed.setdefault(each.key, None)
+                case "missing":
+                    self._refused[each.key] = None
+                case "notin":
+                    known = self._refused.setdefault(each.key, set())
+                    if known is not None:
+                        known.update(each.values)
+                case "gt" | "lt" as operator:
+                    bounds = [int(one.values[0]) for one in (each, compared.get((each.key, operator), each))]
+                    bound = max(bounds) if operator == "gt" else min(bounds)
+                    compared[each.key, operator] = Requirement(each.key, operator, (str(bound),))
+                    self._needed.setdefault(each.key, None)
+        self._compared = tuple(compared.values())
+
+    def match(self, labels: Mapping[str, str]) -> bool:
+        if len(self._needed) > len(labels):
+            return False
+        for key, values in self._needed.items():
+            value = labels.get(key)
+            if value is None or (values is not None and value not in values):
+                return False
+        for key in labels if len(labels) < len(self._refused) else self._refused:
+            if key in labels and key in self._refused:
+                refused = self._refused[key]
+                if refused is None or labels[key] in refused:
+                    return False
+        return all(each.matches(labels) for each in self._compared)
 
 
 def labels_match(selector: Mapping[str, object] | None, labels: Mapping[str, str]) -> bool:

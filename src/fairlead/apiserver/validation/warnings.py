@@ -12,8 +12,9 @@ from fairlead.apiserver.validation import names
 from fairlead.model.quantity import NANO, nanos
 
 Json = dict[str, Any]
-# Each port and path is compared with so many others: nobody reads more warnings, and twenty are sent.
-MOST_COMPARED: Final = 200
+# Of the ports and of the paths of a pod so many pairs are compared, some 400 of either with each other: nobody reads
+# more warnings, and twenty are sent.
+MOST_COMPARED: Final = 80_000
 Warnings = Callable[[Json, Json | None], Iterable[str]]
 
 _LABELS: Final = {
@@ -226,6 +227,7 @@ def _fraction(quantity: str | None, path: str) -> Iterator[str]:
 
 def _ports(spec: Json, path: str) -> Iterator[str]:
     seen: dict[tuple[int, str], list[tuple[str, Json]]] = {}
+    compared = 0
     listed = [
         (f"{place}.ports[{index}]", port)
         for place, container in _containers(spec, path)
@@ -239,9 +241,10 @@ def _ports(spec: Json, path: str) -> Iterator[str]:
             )
             yield f"{place}: hostIP set without hostPort: {shown}"
         others = seen.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
-        for other, there in others:
-            yield from _both(place, port, other, there)
-        if len(others) < MOST_COMPARED:
+        compared += len(others)
+        if compared <= MOST_COMPARED:
+            for other, there in others:
+                yield from _both(place, port, other, there)
             others.append((place, port))
     named: dict[str, str] = {}
     for place, port in listed:
@@ -313,13 +316,16 @@ def _projected_paths(source: Json) -> list[tuple[str, str]]:
 
 def _overlapping(paths: list[tuple[str, str]]) -> Iterator[str]:
     seen: list[tuple[str, str]] = []
+    compared = 0
     for path, about in paths:
+        compared += len(seen)
+        if compared > MOST_COMPARED:
+            return
         path = path.rstrip("/")
         for other, owner in seen:
             if path and other and (f"{other}/".startswith(f"{path}/") or f"{path}/".startswith(f"{other}/")):
                 yield f"{_quoted(path, about)} with {_quoted(other, owner)}"
-        if len(seen) < MOST_COMPARED:
-            seen.append((path, about))
+        seen.append((path, about))
 
 
 def _quoted(path: str, about: str) -> str:

@@ -1,7 +1,7 @@
 """NodeAffinity: prefer nodes by the weights of the preferred terms they match, the profile's own included."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from fairlead.engine.table import NodeTable
 
 WeightedNodeTerm = tuple[NodeTerm, int]
+# Each is looked up on all nodes, so of a pod that prefers more only the first count.
+MOST_PREFERRED: Final = 4096
 
 
 def parse_preferred(terms: Sequence[PreferredSchedulingTerm] | None) -> tuple[WeightedNodeTerm, ...]:
     """Terms that count: neither empty nor weightless nor unparsable."""
     parsed: list[WeightedNodeTerm] = []
-    for term in terms or ():
+    for term in (terms or ())[:MOST_PREFERRED]:
         if term.weight and not term.preference.is_empty:
             try:
                 parsed.append((parse_term(term.preference), term.weight))
