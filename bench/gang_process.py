@@ -3,7 +3,7 @@
 Called by bench.gang. All jobs are there before Fairlead starts, the queues' jobs one queue after the other, so that
 whoever goes by arrival serves one queue alone. Watches of jobs and pods show when pods run, what each queue has when
 half of them do, and whether any job ever has a part of its places. Workers get the leader's IP: Volcano's jobs, which
-are measured beside them, have no Service either.
+are measured beside them, have no Service either. Nodes hardly renew their leases, which is nobody's work here.
 """
 
 import asyncio
@@ -35,6 +35,9 @@ NAMESPACE: Final = "default"
 JOBS: Final = f"/apis/fairlead.io/v1alpha1/namespaces/{NAMESPACE}/tyjobs"
 PATIENCE_S: Final = 1_800.0
 PROGRESS_S: Final = 20.0
+# A thousand nodes that renew their leases every ten seconds send more requests than the jobs are measured by.
+LEASE_PERIOD_S: Final = 1_800.0
+QUIET_NODES: Final = ("--node-monitor-grace-period=2h",)
 MANIFESTS: Final = (
     DEPLOY / "crds" / "jobs.yaml",
     RUNTIME_RBAC,
@@ -45,14 +48,23 @@ MANIFESTS: Final = (
 
 def measure(jobs: int, pods: int, nodes: int) -> dict[str, Any]:
     with Rig(ensure_built()) as rig:
-        rig.start(controller_manager=True, apiserver_flags=["--audit-log-path=", "--audit-policy-file="])
+        start(rig)
         return asyncio.run(run(rig, jobs, pods, nodes))
+
+
+def start(rig: Rig) -> None:
+    rig.start(
+        controller_manager=True,
+        apiserver_flags=["--audit-log-path=", "--audit-policy-file="],
+        controller_manager_flags=QUIET_NODES,
+    )
 
 
 async def run(rig: Rig, jobs: int, pods: int, nodes: int) -> dict[str, Any]:
     kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
     provider = SimulatedProvider(clock=RealClock(), rng=random.random)
-    async with kubelet_on(rig, {f"node-{number:05}": provider for number in range(nodes)}):
+    named = {f"node-{number:05}": provider for number in range(nodes)}
+    async with kubelet_on(rig, named, lease_period_s=LEASE_PERIOD_S, removed=False):
         await asyncio.to_thread(submit, rig, jobs, pods)
         print(f"{jobs} jobs of {pods} pods wait on {nodes} nodes", flush=True)
         clock, metrics = RealClock(), Metrics()

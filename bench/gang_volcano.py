@@ -17,7 +17,7 @@ from typing import Any, Final
 import yaml
 
 from bench.e2e import Sender
-from bench.gang_process import NAMESPACE, PATIENCE_S, PROGRESS_S, QUEUES
+from bench.gang_process import LEASE_PERIOD_S, NAMESPACE, PATIENCE_S, PROGRESS_S, QUEUES, start
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
@@ -65,13 +65,14 @@ class DoesNotRun(Exception):
 def measure(jobs: int, pods: int, nodes: int) -> dict[str, Any]:
     programs = volcano.ensure_built()
     with Rig(kube.ensure_built()) as rig:
-        rig.start(controller_manager=True, apiserver_flags=["--audit-log-path=", "--audit-policy-file="])
+        start(rig)
         return asyncio.run(run(rig, programs, jobs, pods, nodes))
 
 
 async def run(rig: Rig, programs: Path, jobs: int, pods: int, nodes: int) -> dict[str, Any]:
     provider = SimulatedProvider(clock=RealClock(), rng=random.random)
-    async with kubelet_on(rig, {f"node-{number:05}": provider for number in range(nodes)}):
+    named = {f"node-{number:05}": provider for number in range(nodes)}
+    async with kubelet_on(rig, named, lease_period_s=LEASE_PERIOD_S, removed=False):
         await asyncio.to_thread(define, rig, programs)
         with serving(rig, programs) as last_lines:
             # The queues are opened by its controllers; the jobs wait until these are started again.

@@ -5,16 +5,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fairlead.cli.job import _age, _described, _table, job
+from fairlead.cli.job import _age, _described, _no_pod, _table, job
 from fairlead.jobs.api import Holder, JobExplanation
-from fairlead.jobs.spec import TYJob
+from fairlead.jobs.spec import JobSpec, TYJob, parse_spec
 from tests.jobs.kit import META, spec_json
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param("kind: TYjob\n", "wanted one TYJob in the manifest, got 0; is TYjob meant?", id="misspelt"),
+        pytest.param(
+            "kind: TYjob\n", "wanted one TYJob in the manifest, got 0; kind TYjob: did you mean TYJob?", id="misspelt"
+        ),
         pytest.param("kind: [", "the manifest is not YAML", id="not YAML"),
         pytest.param("kind: TYJob\n---\nkind: TYJob\n", "wanted one TYJob in the manifest, got 2", id="two"),
         pytest.param("", "got 0", id="empty"),
@@ -35,6 +37,14 @@ def test_without_a_running_fairlead_what_if_says_where_it_looked(tmp_path: Path)
     done = CliRunner().invoke(job, ["what-if", str(file), "--data", str(tmp_path)])
     assert done.exit_code == 2
     assert f"no Fairlead answered: {tmp_path / 'api.url'} cannot be read" in done.output
+
+
+def test_the_log_of_a_pod_that_is_gone_or_not_there_yet_says_which() -> None:
+    spec = parse_spec(TYJob(metadata=META, spec=spec_json(2)))
+    assert isinstance(spec, JobSpec)
+    ended = _no_pod("lab/train", "train-learner", "Succeeded", spec)
+    assert ended == "job lab/train is Succeeded, and its pod train-learner is deleted (spec.cleanPodPolicy All)"
+    assert _no_pod("lab/train", "train-learner", "", spec).endswith("has no pod train-learner now; -f waits for it")
 
 
 def test_a_pending_job_is_described_with_its_reasons() -> None:

@@ -63,6 +63,10 @@ class FakeCluster:
         """What admission adds to a pod."""
         self.conflicts = 0
         """So many status writes to come are answered with a conflict."""
+        self.late: list[Json] = []
+        """TYJobs that are stored and that the mirrors do not show yet."""
+        self.is_release_lost = False
+        """The next status write that takes all places away is carried out, shown late, and answered with a conflict."""
         self.on_allocated: Callable[[str], None] | None = None
         """Called once with the leader's node when places are written, before anything else happens."""
         self.complaints: list[str] = []
@@ -85,7 +89,7 @@ class FakeCluster:
             self.mirrors[identity].add_index(name, index)
         return self.mirrors[identity]
 
-    def put(self, plural: str, thing: Json) -> Json:
+    def put(self, plural: str, thing: Json, *, is_late: bool = False) -> Json:
         self.version += 1
         metadata = thing["metadata"]
         metadata["resourceVersion"] = str(self.version)
@@ -93,8 +97,14 @@ class FakeCluster:
         metadata.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
         key = f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else metadata["name"]
         self.objects.setdefault(plural, {})[key] = thing
-        self._show(plural, thing, True)
+        if not is_late:
+            self._show(plural, thing, True)
         return thing
+
+    def show_late(self) -> None:
+        for job in self.late:
+            self._show(TYJOBS.plural, job, True)
+        self.late.clear()
 
     def remove(self, plural: str, key: str) -> None:
         thing = self.objects.get(plural, {}).pop(key, None)
@@ -172,6 +182,10 @@ class FakeCluster:
                     raise Conflict("PATCH", Status(code=409))
                 changed = copy.deepcopy(held)
                 changed["status"] = merged(held.get("status") or {}, status)
+                if self.is_release_lost and (status.get("allocations") or {}).get("leader", "") is None:
+                    self.is_release_lost = False
+                    self.late.append(self.put(kind.plural, changed, is_late=True))
+                    raise Conflict("PATCH", Status(code=409))
                 answer = msgspec.convert(copy.deepcopy(self.put(kind.plural, changed)), kind.struct)
                 if self.on_allocated is not None and (node := (status.get("allocations") or {}).get("leader")):
                     hook, self.on_allocated = self.on_allocated, None

@@ -175,6 +175,15 @@ class Lab:
         made: Json = await self.api.call("POST", self.jobs, body)
         return made
 
+    def queue_name(self, name: str) -> str:
+        return f"{name}-{self.namespace}"
+
+    async def queue(self, name: str, **spec: Any) -> str:
+        """A JobQueue of this scenario alone; its name."""
+        body = {"apiVersion": "fairlead.io/v1alpha1", "kind": "JobQueue", "metadata": {"name": self.queue_name(name)}}
+        await self.api.call("POST", "/apis/fairlead.io/v1alpha1/jobqueues", {**body, "spec": spec})
+        return self.queue_name(name)
+
     async def edit(self, name: str, **spec: Any) -> None:
         await self.api.call("PATCH", f"{self.jobs}/{name}", {"spec": spec})
 

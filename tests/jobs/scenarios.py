@@ -1,7 +1,7 @@
 """The scenarios of the job specification, by number, on a live cluster; each in a Lab of its own, all side by side.
 
-Left to other tests are those that need a clock of their own (52's grace, 57, 67), a whole cluster (23 to 25, 40, 79,
-80), real processes (8), a fail-over (58 to 61, 65, 66), or only the definition (2, 9 to 19).
+Left to other tests are those that need a clock of their own (52's grace, 57, 67), a whole cluster (24, 35, 37, 40, 79),
+real processes (8), a fail-over (58 to 61, 65, 66), or only the definition (2, 9 to 19).
 """
 
 from collections.abc import Awaitable, Callable
@@ -101,11 +101,38 @@ async def s22_s71_higher_priority_first_then_older(lab: Lab) -> None:
     await lab.until_no_pods()
 
 
+async def s23_the_smaller_dominant_share_goes_first(lab: Lab) -> None:
+    await lab.node("a", "6", cordoned=True)
+    drf: dict[str, Any] = {"schedulerPolicy": {"basicPolicy": "Gang", "jobQueuePolicy": "DRF"}}
+    await lab.queue("fair")
+    for name, workers in (("large", 4), ("small", 2)):
+        await lab.submit(name, lab.spec(workers, queue=lab.queue_name("fair"), **drf))
+    assert (await lab.until_waiting("small"))["queuePosition"] == 1
+    await lab.cordon("a", False)
+    await lab.until_running("small", "2/2")
+    assert (await lab.status("large"))["stage"] == "Pending"
+
+
+async def s25_the_queue_that_holds_less_goes_first(lab: Lab) -> None:
+    await lab.node("a", "3")
+    await lab.node("b", "5", cordoned=True)
+    drf: dict[str, Any] = {"schedulerPolicy": {"basicPolicy": "Gang", "jobQueuePolicy": "DRF", "drfBasis": "allocated"}}
+    for name in ("rich", "poor"):
+        await lab.queue(name)
+    await lab.submit("held", lab.spec(2, queue=lab.queue_name("rich"), **drf))
+    await lab.until_running("held", "2/2")
+    await lab.submit("more", lab.spec(1, queue=lab.queue_name("rich"), **drf))
+    await lab.submit("first", lab.spec(3, queue=lab.queue_name("poor"), **drf))
+    for name in ("more", "first"):
+        await lab.until_waiting(name)
+    await lab.cordon("b", False)
+    await lab.until_running("first", "3/3")
+    assert (await lab.status("more"))["stage"] == "Pending"
+
+
 async def s26_a_queue_with_both_policies_is_announced(lab: Lab) -> None:
     await lab.node("a", cordoned=True)
-    queue = f"mixed-{lab.namespace}"
-    body = {"apiVersion": "fairlead.io/v1alpha1", "kind": "JobQueue", "metadata": {"name": queue}, "spec": {}}
-    await lab.api.call("POST", "/apis/fairlead.io/v1alpha1/jobqueues", body)
+    queue = await lab.queue("mixed")
     await lab.submit("one", lab.spec(1, queue=queue))
     await lab.submit("two", lab.spec(1, queue=queue, schedulerPolicy={"jobQueuePolicy": "DRF"}))
 
@@ -117,6 +144,22 @@ async def s26_a_queue_with_both_policies_is_announced(lab: Lab) -> None:
     await lab.cordon("a", False)
     await lab.until_running("one")
     await lab.until_running("two")
+
+
+async def s27_a_job_that_lost_its_quorum_goes_before_a_new_one(lab: Lab) -> None:
+    await lab.node("a", "3")
+    await lab.submit("hurt", lab.spec(2, **policy("Gang")))
+    await lab.until_running("hurt", "2/2")
+    await lab.submit("new", lab.spec(2, priority=9, **policy("Gang")))
+    await lab.until_waiting("new")
+    await lab.node("b", "3", cordoned=True)
+    await lab.lose_node("a")
+    await lab.until_status("hurt", stage="Rescheduling")
+    await lab.cordon("b", False)
+    status = await lab.until_running("hurt", "2/2")
+    assert (status["restarts"], (await lab.status("new"))["stage"]) == (0, "Pending")
+    await lab.edit("hurt", terminating=True)
+    await lab.until_running("new", "2/2")
 
 
 async def s28_of_two_gangs_one_runs_and_the_other_holds_nothing(lab: Lab) -> None:
@@ -135,9 +178,7 @@ async def s28_of_two_gangs_one_runs_and_the_other_holds_nothing(lab: Lab) -> Non
 
 async def s29_behind_a_gang_that_does_not_fit(lab: Lab) -> None:
     await lab.node("a", "4")
-    queue = f"strict-{lab.namespace}"
-    body = {"apiVersion": "fairlead.io/v1alpha1", "kind": "JobQueue", "metadata": {"name": queue}}
-    await lab.api.call("POST", "/apis/fairlead.io/v1alpha1/jobqueues", {**body, "spec": {"strictFIFO": True}})
+    queue = await lab.queue("strict", strictFIFO=True)
     await lab.foreign_pod("busy", "a", "2")
     await lab.submit("large", lab.spec(3, **policy("Gang"), queue=queue))
     await lab.until_waiting("large")
@@ -528,14 +569,13 @@ async def topology_keeps_a_gang_in_the_smallest_domain(lab: Lab) -> None:
 
 async def an_unknown_queue_and_its_quota(lab: Lab) -> None:
     await lab.node("a", "16")
-    queue = f"team-{lab.namespace}"
+    queue = lab.queue_name("team")
     await lab.submit("train", lab.spec(1, queue=queue))
     await lab.until_condition("train", "QueueNotFound", f"there is no JobQueue '{queue}'")
-    body = {"apiVersion": "fairlead.io/v1alpha1", "kind": "JobQueue", "metadata": {"name": queue}}
-    await lab.api.call("POST", "/apis/fairlead.io/v1alpha1/jobqueues", {**body, "spec": {"quota": {"cpu": "3"}}})
+    await lab.queue("team", quota={"cpu": "3"})
     await lab.until_running("train")
     await lab.submit("second", lab.spec(1, queue=queue))
-    await lab.until_condition("second", "HeldBack", f"the quota of cpu of queue {queue} is used up")
+    await lab.until_condition("second", "HeldBack", f"queue {queue} has a quota of 3 cpu, of which fewer than the 2 ")
     path = f"/apis/fairlead.io/v1alpha1/jobqueues/{queue}"
 
     async def is_reported() -> bool:

@@ -99,6 +99,30 @@ async def test_names_of_jobs_that_the_caller_may_not_read_are_left_out(setting: 
     assert "secret" not in answer["message"]
 
 
+@pytest.mark.parametrize(
+    ("queue", "workers", "fits", "message"),
+    [
+        ("nobodys", 1, "Later", "there is no JobQueue 'nobodys'"),
+        ("small", 1, "Later", "queue small has a quota of 3 cpu, of which fewer than the 2 needed next are left"),
+        ("small", 5, "Never", "queue small has a quota of 3 cpu, and the job needs 6 at once"),
+        ("strict", 1, "Later", "queue strict is strict, and another job is ahead"),
+    ],
+)
+async def test_what_if_minds_the_queue_as_a_submit_would(
+    setting: Setting, queue: str, workers: int, fits: str, message: str
+) -> None:
+    setting.cluster.put("jobqueues", {"metadata": {"name": "small"}, "spec": {"quota": {"cpu": "3"}}})
+    setting.cluster.submit("held", spec_json(1, schedulerPolicy=GANG, queue="small"))
+    setting.cluster.put("jobqueues", {"metadata": {"name": "strict"}, "spec": {"strictFIFO": True}})
+    setting.cluster.submit("head", spec_json(8, schedulerPolicy=GANG, queue="strict"))
+    await turn(setting.cluster, 3)
+    spec = spec_json(workers, schedulerPolicy=GANG, queue=queue)
+    manifest = {"metadata": {"name": "new", "namespace": "lab"}, "spec": spec}
+    answer = await setting.ask(setting.api.what_if, "lab", body=manifest)
+    assert answer["fits"] == fits
+    assert answer["message"].startswith(message)
+
+
 async def test_who_may_not_create_jobs_gets_no_answer(setting: Setting) -> None:
     manifest = {"metadata": {"name": "new", "namespace": "lab"}, "spec": spec_json(1)}
     with pytest.raises(Problem) as refused:

@@ -5,7 +5,16 @@ import random
 
 import pytest
 
-from fairlead.jobs.order import BELOW_QUORUM, SURPLUS, Cluster, PendingJob, exceeds_quota, head, in_order
+from fairlead.jobs.order import (
+    BELOW_QUORUM,
+    SURPLUS,
+    Cluster,
+    PendingJob,
+    exceeds_quota,
+    head,
+    in_order,
+    quota_sentence,
+)
 from fairlead.jobs.spec import QueueSpec
 from fairlead.model.quantity import NANO
 
@@ -108,3 +117,15 @@ def test_a_quota_counts_what_is_allocated_and_what_comes_next(quota: dict[str, i
     job = PendingJob("j", queue="q", next_requests=amounts(2))
     cluster = Cluster(CPU10_MEMORY20, {"q": amounts(3)}, {"q": QueueSpec(quota=quota)})
     assert exceeds_quota(job, cluster) == exceeded
+
+
+@pytest.mark.parametrize(
+    ("cpu", "sentence"),
+    [
+        (2, "queue q has a quota of 4 cpu, of which fewer than the 2 needed next are left"),
+        (6, "queue q has a quota of 4 cpu, and the job needs 6 at once"),
+    ],
+)
+def test_a_job_beyond_its_quota_is_told_from_one_that_has_to_wait(cpu: int, sentence: str) -> None:
+    job = PendingJob("j", queue="q", next_requests=amounts(cpu))
+    assert quota_sentence(job, QueueSpec(quota={"cpu": "4"}), "cpu") == sentence

@@ -11,8 +11,8 @@ from tests.jobs.kit import spec_json
 class StoringCluster(FakeCluster):
     """Stores JSON, as a server does: lists and no tuples."""
 
-    def put(self, plural: str, thing: Json) -> Json:
-        return super().put(plural, msgspec.json.decode(msgspec.json.encode(thing)))
+    def put(self, plural: str, thing: Json, *, is_late: bool = False) -> Json:
+        return super().put(plural, msgspec.json.decode(msgspec.json.encode(thing)), is_late=is_late)
 
 
 async def test_a_job_that_runs_writes_its_conditions_once() -> None:

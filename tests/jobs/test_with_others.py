@@ -72,6 +72,19 @@ async def test_s31_s33_policies_pack_and_spread(cluster: FakeCluster) -> None:
         assert len(nodes_of(cluster, "apart")) == 3
 
 
+async def test_s35_of_two_nodes_as_full_the_one_whose_cpu_and_memory_are_nearer_is_taken() -> None:
+    made = FakeCluster(ManualClock())
+    for number, memory in enumerate(("4Gi", "28Gi")):
+        made.add_node(f"n{number}", cpu="10")
+        container = {"name": "m", "resources": {"requests": {"cpu": "5", "memory": memory}}}
+        foreign = {"nodeName": f"n{number}", "schedulerName": "theirs", "containers": [container]}
+        made.put("pods", {"metadata": {"name": f"foreign-{number}", "namespace": "other"}, "spec": foreign})
+    async with Together(made).leading():
+        made.submit("train", spec_json(1, schedulerPolicy={"basicPolicy": "MinFragment"}))
+        await turn(made, 3)
+        assert nodes_of(made, "train") == {"n1"}
+
+
 async def test_s39_a_node_cordoned_before_its_pods_are_bound_is_left(cluster: FakeCluster) -> None:
     left = []
 
@@ -88,6 +101,30 @@ async def test_s39_a_node_cordoned_before_its_pods_are_bound_is_left(cluster: Fa
         assert cluster.status(key)["stage"] == "Running"
         assert nodes_of(cluster, "train").isdisjoint(left)
         assert len(left) == 1
+
+
+async def test_after_a_write_that_only_seemed_to_fail_no_pod_is_bound_by_the_status_before_it(
+    cluster: FakeCluster,
+) -> None:
+    def cordon(node: str, cordoned: bool = True) -> None:
+        held = copy.deepcopy(cluster.objects["nodes"][node])
+        held["spec"]["unschedulable"] = cordoned
+        cluster.put("nodes", held)
+
+    cluster.on_allocated = cordon
+    cluster.is_release_lost = True
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec_json(2, schedulerPolicy=GANG))
+        while not cluster.late:
+            await turn(cluster, 0.5)
+        assert cluster.status(key)["stage"] == "Rescheduling"
+        for node in list(cluster.objects["nodes"]):
+            cordon(node, False)
+        await turn(cluster, 5)
+        assert not any(pod["spec"].get("nodeName") for pod in cluster.pods("train").values())
+        cluster.show_late()
+        await turn(cluster, 10)
+        assert cluster.status(key)["stage"] == "Running"
 
 
 async def test_s62_a_place_that_another_scheduler_takes_is_planned_again(cluster: FakeCluster) -> None:

@@ -9,7 +9,7 @@ import signal
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from fairlead.local.providers.simulated import SimulatedProvider, Span, Stages
 from fairlead.local.providers.supervisor import marked
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject
-from fairlead.nodes.kubelet import VirtualKubelet
+from fairlead.nodes.kubelet import LEASE_PERIOD_S, VirtualKubelet
 from fairlead.nodes.node import NODES, Profile
 from fairlead.nodes.provider import LogOptions, Provider, RunPhase
 from fairlead.nodes.server import Access, KubeletServer, open_log, reviewed
@@ -44,7 +44,13 @@ CAPACITY = {"cpu": "16", "memory": "32Gi", "pods": "110"}
 
 @contextlib.asynccontextmanager
 async def kubelet_on(
-    rig: Rig, profiles: dict[str, Provider], *, provider: str = "simulated", tls: ssl.SSLContext | None = None
+    rig: Rig,
+    profiles: Mapping[str, Provider],
+    *,
+    provider: str = "simulated",
+    tls: ssl.SSLContext | None = None,
+    lease_period_s: float = LEASE_PERIOD_S,
+    removed: bool = True,
 ) -> AsyncIterator[tuple[VirtualKubelet, Client]]:
     """Nodes served under the role that ships for them, for as long as the block runs; and the admin's client."""
     clock, metrics = RealClock(), Metrics()
@@ -53,7 +59,14 @@ async def kubelet_on(
         recorder = Recorder(api, controller="fairlead.io/nodes", instance="t", clock=clock, metrics=metrics)
         writer = Writer(api, recorder, clock=clock, rng=random.random, metrics=metrics)
         kubelet = VirtualKubelet(
-            api, writer, recorder, clock=clock, rng=random.random, metrics=metrics, liveness=liveness
+            api,
+            writer,
+            recorder,
+            clock=clock,
+            rng=random.random,
+            metrics=metrics,
+            liveness=liveness,
+            lease_period_s=lease_period_s,
         )
         async with contextlib.AsyncExitStack() as stack:
             port = 0
@@ -71,7 +84,7 @@ async def kubelet_on(
             finally:
                 running.cancel()
                 recording.cancel()
-        for name in list(profiles):
+        for name in list(profiles) if removed else ():
             await kubelet.remove(name)
 
 

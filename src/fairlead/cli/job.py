@@ -233,10 +233,20 @@ def logs(
         if follow:
             await _follow_log(client, path, {**query, "follow": "true"}, home, name)
             return ""
-        return (await client.request("GET", path, query=query)).decode(errors="replace")
+        try:
+            return (await client.request("GET", path, query=query)).decode(errors="replace")
+        except NotFound:
+            mistake(_no_pod(f"{home}/{name}", pod_name(name, spec, place), parse_status(found)[0].stage, spec))
 
     text = target.run(work)
     click.echo(json.dumps({"log": text}) if output == "json" else text, nl=output == "json")
+
+
+def _no_pod(job: str, pod: str, stage: str, spec: JobSpec) -> str:
+    """Why a job has no such pod."""
+    if stage in FINISHED:
+        return f"job {job} is {stage}, and its pod {pod} is deleted (spec.cleanPodPolicy {spec.clean_pod_policy})"
+    return f"job {job} is {stage or 'Pending'} and has no pod {pod} now; -f waits for it"
 
 
 async def _follow_log(client: Client, path: str, query: dict[str, str], namespace: str, name: str) -> None:
@@ -317,7 +327,8 @@ def _manifest(text: bytes, namespace: str | None) -> dict[str, Any]:
     if len(jobs) != 1:
         kinds = [str(each.get("kind")) for each in documents if isinstance(each, dict)]
         near = difflib.get_close_matches(TYJOBS.kind, kinds, 1)
-        mistake(f"wanted one TYJob in the manifest, got {len(jobs)}" + (f"; is {near[0]} meant?" if near else ""))
+        hint = f"; kind {near[0]}: did you mean {TYJOBS.kind}?" if near and not jobs else ""
+        mistake(f"wanted one TYJob in the manifest, got {len(jobs)}{hint}")
     found: dict[str, Any] = jobs[0]
     metadata = found.setdefault("metadata", {})
     metadata["namespace"] = namespace or metadata.get("namespace") or "default"

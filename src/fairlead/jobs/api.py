@@ -15,9 +15,11 @@ from fairlead.engine.unit import NoTrial, Trials, Unit
 from fairlead.jobs.allocations import decode
 from fairlead.jobs.explain import amount, sentence
 from fairlead.jobs.observed import JobInput
+from fairlead.jobs.order import PendingJob, exceeds_quota, fits_quota_alone, head, quota_sentence, strict_sentence
 from fairlead.jobs.source import JobSource
 from fairlead.jobs.spec import (
     BASIC_POLICIES,
+    DEFAULT_QUEUE,
     GROUP,
     TYJOBS,
     Explain,
@@ -25,11 +27,12 @@ from fairlead.jobs.spec import (
     JobStatus,
     QueueSpec,
     TYJob,
+    no_such_queue,
     parse_spec,
     parse_status,
 )
 from fairlead.jobs.trials import Trials as TemplateTrials
-from fairlead.jobs.units import unit_of
+from fairlead.jobs.units import pending_job, unit_of
 from fairlead.jobs.what_if import Comparison, WhatIf, compare, what_if
 from fairlead.model.meta import ApiStruct, Condition
 from fairlead.model.times import rfc3339
@@ -197,7 +200,9 @@ class JobApi:
     # -- what if -----------------------------------------------------------------------------------------------------
 
     async def what_if(self, call: Call) -> Answer:
-        unit = await self._unit(call, _decoded(call.body, dict[str, Any]))
+        spec, unit, requests = await self._unit(call, _decoded(call.body, dict[str, Any]))
+        if (held := self._held_by_queue(spec, requests)) is not None:
+            return Answer(held)
         answer = await self._on_copy(unit, lambda table: what_if(table, unit))
         if answer.after:
             visible = await self._visible(call, answer.after)
@@ -210,10 +215,23 @@ class JobApi:
         if unknown := [each for each in body.policies if each not in BASIC_POLICIES]:
             known = ", ".join(BASIC_POLICIES)
             raise Problem(400, "BadRequest", f"policies: {unknown[0][:100]!r} is not one of {known}")
-        unit = await self._unit(call, body.job)
-        policies, placement = tuple(dict.fromkeys(body.policies)), _placement(body.job)
+        spec, unit, _ = await self._unit(call, body.job)
+        policies, placement = tuple(dict.fromkeys(body.policies)), spec.scheduler_policy.placement
         found = await self._on_copy(unit, lambda table: compare(table, unit, policies, placement))
         return Answer(CompareAnswer(comparisons=tuple(found)))
+
+    def _held_by_queue(self, spec: JobSpec, job: PendingJob) -> WhatIf | None:
+        """The answer where its queue would not let it go on at all; the same rules as for jobs that wait."""
+        cluster = self._source.cluster()
+        if spec.queue != DEFAULT_QUEUE and spec.queue not in cluster.queues:
+            return WhatIf(fits="Later", message=no_such_queue(spec.queue))
+        if resource := exceeds_quota(job, cluster):
+            message = quota_sentence(job, cluster.queue(job.queue), resource)
+            return WhatIf(fits="Later" if fits_quota_alone(job, cluster) else "Never", message=message)
+        waiting = [each for each in self._source.pending() if each.queue == job.queue]
+        if cluster.queue(job.queue).strict_fifo and head([*waiting, job], cluster) is not job:
+            return WhatIf(fits="Later", message=strict_sentence(job.queue))
+        return None
 
     async def _on_copy(self, unit: Unit, work: Any) -> Any:
         if not self._trials:
@@ -225,8 +243,8 @@ class JobApi:
         except NoTrial as problem:
             raise Problem(503, "Unavailable", str(problem), retry_after_s=2.0) from None
 
-    async def _unit(self, call: Call, manifest: dict[str, Any]) -> Unit:
-        """The job as it would be offered, with pods as the server would store them."""
+    async def _unit(self, call: Call, manifest: dict[str, Any]) -> tuple[JobSpec, Unit, PendingJob]:
+        """The job as it would be offered, with pods as the server would store them, and as its queue would see it."""
         if manifest.get("kind") not in (None, TYJOBS.kind):
             raise Problem(400, "BadRequest", f"kind: wanted {TYJOBS.kind}, got {manifest.get('kind')!r}")
         try:
@@ -234,7 +252,11 @@ class JobApi:
         except msgspec.ValidationError as problem:
             raise Problem(400, "BadRequest", f"not a TYJob: {problem}") from None
         metadata = msgspec.structs.replace(
-            job.metadata, namespace=job.metadata.namespace or "default", uid=NOBODY, name=job.metadata.name or "what-if"
+            job.metadata,
+            namespace=job.metadata.namespace or "default",
+            uid=NOBODY,
+            name=job.metadata.name or "what-if",
+            creation_timestamp=rfc3339(self._clock.now()),
         )
         await _guard(call).require(call.user, _action("create", metadata.namespace, ""))
         spec = parse_spec(msgspec.structs.replace(job, metadata=metadata))
@@ -251,7 +273,7 @@ class JobApi:
         unit = unit_of(seen, seen.status, decode(seen.status.allocations, spec), trial.planned, self._clock.now(), _ANY)
         if unit is None:
             raise Problem(400, "Invalid", "spec.terminating: such a job is not planned")
-        return unit
+        return spec, unit, pending_job(seen, seen.status, unit, self._source.cluster().queue(spec.queue))
 
 
 _ANY: Final = QueueSpec()
@@ -262,12 +284,6 @@ def _decoded(body: bytes, struct: Any) -> Any:
         return msgspec.json.decode(body, type=struct)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Problem(400, "BadRequest", f"the body is not what was expected: {problem}") from None
-
-
-def _placement(manifest: dict[str, Any]) -> str:
-    """`schedulerPolicy.placement` of a job that was found valid; it says how a gang is placed."""
-    policy = manifest["spec"].get("schedulerPolicy") or {}
-    return str(policy.get("placement") or "")
 
 
 def _action(verb: str, namespace: str, name: str) -> Action:

@@ -18,7 +18,7 @@ import structlog
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.controller import Controller, TemporaryError, owner_keys
-from fairlead.cluster.errors import ApiError, NotLeader
+from fairlead.cluster.errors import ApiError, ClusterError, NotLeader
 from fairlead.cluster.expectations import Expectations
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Delta, Mirror
@@ -46,6 +46,7 @@ from fairlead.jobs.spec import (
     QueueSpec,
     TYJob,
     WorkerSet,
+    no_such_queue,
     parse_queue,
     parse_spec,
     parse_status,
@@ -124,6 +125,8 @@ class JobController:
         self._cosmetic_at: dict[str, float] = {}
         self._refusals: dict[str, Refusal] = {}
         self._mixed: set[str] = set()
+        # Jobs whose status may be another than the mirror shows.
+        self._unclear: set[str] = set()
         self._sums: tuple[float, dict[str, int]] = (-TOTALS_S, {})
         self._line: tuple[float, dict[str, tuple[int, str]]] = (-COSMETIC_S, {})
         self.source = JobSource(
@@ -140,6 +143,7 @@ class JobController:
         self._has_tried = False
         self._expectations = Expectations(self._mirrors, self._reader, self._clock)
         self._refusals.clear()
+        self._unclear.clear()
         self.source.reset()
         controller = Controller("tyjobs", self._reconcile, clock=self._clock, metrics=self._metrics, workers=WORKERS)
         controller.watches(self._mirrors.jobs)
@@ -252,6 +256,8 @@ class JobController:
     # -- reconcile ----------------------------------------------------------------------------------------------
 
     async def _reconcile(self, key: str) -> WakeAfter | None:
+        if key in self._unclear:
+            await self._look_up(key)
         if not await self._expectations.is_settled(key):
             return WakeAfter(seconds=SETTLE_S)
         job: TYJob | None = self._mirrors.jobs.get(key)
@@ -268,6 +274,19 @@ class JobController:
             await self._write(key, job, seen, plan, news)
             return WakeAfter(seconds=SETTLE_S)
         return await self._act(key, job, seen, plan, news)
+
+    async def _look_up(self, key: str) -> None:
+        """After a status write that failed, perhaps only seemingly: nothing is planned, and no place is held again, by
+        a status that is older than the server's."""
+        namespace, _, name = key.partition("/")
+        try:
+            found = await self._reader.find(TYJOBS, name, namespace)
+        except ClusterError as problem:
+            raise TemporaryError(str(problem)) from None
+        self._unclear.discard(key)
+        if found is not None:
+            stored = PatchStatus(kind=TYJOBS, name=name, namespace=namespace, status={})
+            self._expectations.enter(key, Result(stored, Outcome.DONE, answer=found))
 
     def _see(self, job: TYJob, news: News) -> JobInput:
         metadata = job.metadata
@@ -323,7 +342,7 @@ class JobController:
     def _queue_problem(self, spec: JobSpec) -> str:
         if spec.queue == DEFAULT_QUEUE or self._mirrors.queues.get(spec.queue) is not None:
             return ""
-        return f"there is no JobQueue {spec.queue!r}; create it or name another in spec.queue"
+        return no_such_queue(spec.queue)
 
     async def _write(self, key: str, job: TYJob, seen: JobInput, plan: JobPlan, news: News) -> None:
         """The status, then the offer that goes with it.
@@ -341,6 +360,7 @@ class JobController:
         self.source.settle(key, news)
         if not result.is_done:
             self._hold_only(seen, common, news)
+            self._unclear.add(key)
             self._raise(result)
         self._expectations.enter(key, result)
         self._refusals.pop(key, None)
@@ -479,6 +499,7 @@ class JobController:
         self._refusals.pop(key, None)
         self._cosmetic_at.pop(key, None)
         self._mixed.discard(key)
+        self._unclear.discard(key)
 
 
 def to_json(status: JobStatus) -> dict[str, Any]:

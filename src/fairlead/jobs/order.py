@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fairlead.jobs.spec import QueueSpec
-from fairlead.model.quantity import QuantityError, nanos
+from fairlead.model.quantity import NANO, QuantityError, nanos
+from fairlead.model.resources import CPU
 
 Amounts = Mapping[str, int]
 """Billionths of each resource."""
@@ -113,6 +114,32 @@ def exceeds_quota(job: PendingJob, cluster: Cluster) -> str:
         if used.get(name, 0) + job.next_requests.get(name, 0) > _limit(limit):
             return name
     return ""
+
+
+def fits_quota_alone(job: PendingJob, cluster: Cluster) -> bool:
+    """Whether its queue's quota allows what it needs at once, were nothing else there."""
+    return not exceeds_quota(job, Cluster(cluster.totals, {}, cluster.queues))
+
+
+def quota_sentence(job: PendingJob, queue: QueueSpec, resource: str) -> str:
+    """Without what is used now: that changes with every job, and a condition is written when its message changes."""
+    needed, limit = job.next_requests.get(resource, 0), queue.quota[resource]
+    allows = f"queue {job.queue} has a quota of {str(limit)[:30]} {resource}"
+    if needed > _limit(limit):
+        return f"{allows}, and the job needs {amount_text(resource, needed)} at once"
+    return f"{allows}, of which fewer than the {amount_text(resource, needed)} needed next are left"
+
+
+def strict_sentence(queue: str) -> str:
+    return f"queue {queue} is strict, and another job is ahead"
+
+
+def amount_text(resource: str, billionths: int) -> str:
+    """As a manifest would write it: cpu in thousandths, everything else in whole units."""
+    if resource == CPU:
+        milli = -(-billionths // 10**6)
+        return f"{milli}m" if milli % 1000 else str(milli // 1000)
+    return str(-(-billionths // NANO))
 
 
 def _limit(quantity: int | str) -> int:

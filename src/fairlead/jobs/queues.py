@@ -4,11 +4,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fairlead.jobs.order import Cluster, PendingJob
+from fairlead.jobs.order import Cluster, PendingJob, amount_text
 from fairlead.jobs.spec import JOB_QUEUES, JobQueue, QueueStatus
 from fairlead.model.intents import PatchStatus
-from fairlead.model.quantity import NANO
-from fairlead.model.resources import CPU
 
 
 def plan_queues(
@@ -21,7 +19,9 @@ def plan_queues(
         name = queue.metadata.name
         status = QueueStatus(
             used={
-                resource: _text(resource, amount) for resource, amount in cluster.used.get(name, {}).items() if amount
+                resource: amount_text(resource, amount)
+                for resource, amount in cluster.used.get(name, {}).items()
+                if amount
             },
             share=round(cluster.queue_share(name), 4),
             pending=waiting.count(name),
@@ -34,11 +34,3 @@ def plan_queues(
             patch = {**written, "used": {**written["used"], **gone}}
             intents.append(PatchStatus(kind=JOB_QUEUES, name=name, status=patch))
     return intents
-
-
-def _text(resource: str, billionths: int) -> str:
-    """As a manifest would write it: cpu in thousandths, everything else in whole units."""
-    if resource == CPU:
-        milli = -(-billionths // 10**6)
-        return f"{milli}m" if milli % 1000 else str(milli // 1000)
-    return str(-(-billionths // NANO))

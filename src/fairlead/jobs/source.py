@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from fairlead.engine.unit import Loss, LostPlace, Unit, UnitOutcome, UnitPlaced, UnitRefused
-from fairlead.jobs.order import Cluster, PendingJob, exceeds_quota, head, in_order
+from fairlead.jobs.order import Cluster, PendingJob, exceeds_quota, head, in_order, quota_sentence, strict_sentence
 from fairlead.jobs.spec import JOB_LABEL, TYJOBS, QueueSpec
 from fairlead.jobs.units import requests_of
 from fairlead.model.pod import SchedulerPod
@@ -282,7 +282,7 @@ class JobSource:
 
 def _held_back(job: PendingJob, cluster: Cluster, head_key: str) -> str:
     if resource := exceeds_quota(job, cluster):
-        return f"the quota of {resource} of queue {job.queue} is used up"
+        return quota_sentence(job, cluster.queue(job.queue), resource)
     if cluster.queue(job.queue).strict_fifo and head_key != job.key:
-        return f"queue {job.queue} is strict, and another job is ahead"
+        return strict_sentence(job.queue)
     return ""

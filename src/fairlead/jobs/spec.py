@@ -159,6 +159,10 @@ class JobSpec(ApiStruct, frozen=True):
         return next((each for each in self.worker_sets if each.name == name), None)
 
 
+def no_such_queue(name: str) -> str:
+    return f"there is no JobQueue {name!r}; create it or name another in spec.queue"
+
+
 # --- status -----------------------------------------------------------------------------------------------
 
 
