@@ -273,7 +273,7 @@ class Story:
             times = self.kills[write]
             self.kills[write] += times < 2
             return ("before", "after", "pass")[times]
-        if self.mode == "recreate" and not self.recreated[write] and "taskreports" not in write:
+        if self.mode == "recreate" and not self.recreated[write]:
             self.recreated[write] += 1
             return "recreate"
         if self.mode == "conflict" and write.startswith("status") and not self.conflicts[write]:

@@ -255,6 +255,42 @@ async def test_s66_the_code_of_an_answer_counts(code: str, succeeds: bool) -> No
     assert dict(tally.errors) == ({} if succeeds else {f"rcode {code}": 20})
 
 
+class DelayingDnsServer(DnsServer):
+    """Each answer moves the clock that the agent reads."""
+
+    def __init__(self, clock: ManualClock, delays_ms: list[int]) -> None:
+        super().__init__(dns.rcode.NOERROR)
+        self._clock = clock
+        self._delays_ms = delays_ms
+        self._answers: set[asyncio.Task[None]] = set()
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        task = asyncio.get_running_loop().create_task(self._answer(data, addr))
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
+    async def _answer(self, data: bytes, addr: Any) -> None:
+        await self._clock.advance(self._delays_ms.pop() / 1000)
+        super().datagram_received(data, addr)
+
+
+async def test_injected_latency_of_dns_shows_in_the_percentiles() -> None:
+    clock = ManualClock()
+    server = DelayingDnsServer(clock, [10] * 45 + [100] * 5)
+    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+        lambda: server, local_addr=("127.0.0.1", 0)
+    )
+    target = DnsTarget("t", "127.0.0.1", transport.get_extra_info("sockname")[1], "example.org")
+    async with DnsProbe(target, 30.0, clock) as probing:
+        for _ in range(50):
+            probing.fire()
+            await probing.drained()
+    transport.close()
+    assert probing.tally.successes == 50
+    found = latencies(probing.tally.delays_ms, whole=True).percentiles
+    assert found == pytest.approx({50: 10, 90: 10, 95: 100, 99: 100}, abs=2)
+
+
 async def test_a_silent_dns_server_times_out() -> None:
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0))
