@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from cryptography import x509
 
+from fairlead.app import webhooks_lease
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import Conflict, Status
 from fairlead.cluster.metrics import Metrics
@@ -103,6 +104,15 @@ async def leading(cluster: Cluster, replicas: int = 1) -> AsyncIterator[list[Web
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_deployments_with_other_webhooks_do_not_wait_for_each_others_lease() -> None:
+    def serving(*names: str) -> str:
+        made: Any = {name: SimpleNamespace(webhooks=lambda: (CONFIGURATION,)) for name in names}
+        made["jobs"] = SimpleNamespace(webhooks=tuple)
+        return webhooks_lease(made, load(environment={}))
+
+    assert (serving("data"), serving("tasks", "data")) == ("fairlead-webhooks-data", "fairlead-webhooks-data-tasks")
 
 
 async def test_s71_three_replicas_that_start_at_once_serve_one_authority() -> None:
