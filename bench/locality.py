@@ -39,7 +39,7 @@ from fairlead.data.plugin import LocalityOptions
 from fairlead.data.profile import DEFAULT, parse
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache, Reading, local_values
-from fairlead.engine.locality_wait import WARM
+from fairlead.engine.locality_wait import is_worth_it, warm_nodes
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
@@ -52,7 +52,6 @@ NODES, CPUS, SETS, LOAD, LIFE_S = 200, 16, 30, 0.85, 300.0
 GIB: Final = float(1 << 30)
 WAIT_S: Final = 20.0
 MEAN_CPUS: Final = 7 / 3
-LOCAL, REMOTE = 2e9, 2e8
 
 
 @dataclass(frozen=True)
@@ -289,16 +288,11 @@ class Simulation:
         return done
 
     def _should_wait(self, arrival: Arrival, waited_s: float) -> bool:
-        """As WaitForData: for room on a warm node, if reading there saves more than the longest wait."""
+        """As `locality-wait: node=20s`: for room on a warm node, if reading there saves more than the wait costs."""
         readings = [Reading(self.data[i].name.key) for i in arrival.datasets]
-        if not readings or waited_s >= WAIT_S:
+        if not readings or waited_s >= WAIT_S or not is_worth_it(self.cache, readings, WAIT_S - waited_s):
             return False
-        values = local_values(self.cache, readings)
-        size = sum(self.data[i].size for i in arrival.datasets)
-        best = max(values.values(), default=0.0)
-        now = max((value for node, value in values.items() if self._room(node) >= arrival.cpus), default=0.0)
-        # What is free now is good enough, or the best is not worth the wait.
-        return now < WARM * best and (best - now) * size * (1 / REMOTE - 1 / LOCAL) > WAIT_S
+        return not any(self._room(node) >= arrival.cpus for node in warm_nodes(local_values(self.cache, readings)))
 
     def _room(self, node: str) -> int:
         return CPUS - self.used[int(node[1:])]

@@ -24,7 +24,7 @@ from aiohttp import web
 
 from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Outcome
-from fairlead.model.intents import Apply, Create, Intent, Patch
+from fairlead.model.intents import Apply, Create, Intent, Patch, event
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.runtime import Capability, Listener, Runtime
@@ -120,6 +120,7 @@ class Webhooks(Capability):
         self._context = self._files.context if self._files else ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._has_certificate = self._files is not None
         namespace = runtime.settings.namespace
+        self._secret_key = f"{namespace}/{SECRET}"
         self._secrets = runtime.mirror(SECRETS, namespace, fields=f"metadata.name={SECRET}")
         self._kinds = [kind for kind in (MUTATING, VALIDATING) if self._of(kind)]
         self._mirrors = {kind.name: runtime.mirror(kind) for kind in self._kinds}
@@ -203,13 +204,19 @@ class Webhooks(Capability):
 
     async def _reconcile(self) -> None:
         material = self._material()
-        current = renewed(material, self._address.names, self._lives, self.runtime.clock.now())
+        now = self.runtime.clock.now()
+        current = renewed(material, self._address.names, self._lives, now)
         if current is not material:
+            secret = self._secrets.get(self._secret_key)
             result = await self.runtime.writer.carry_out(self._store(current))
             if result.outcome is not Outcome.DONE:
                 log.info("certificate not stored", outcome=result.outcome, problem=str(result.error))
                 return  # another process wrote it: the mirror will show what
             log.info("certificate issued", secret=SECRET, authorities=len(current.authorities))
+            if secret is not None and (material is None or not is_usable(material, now)):
+                note = "what the Secret held could not be used; a new authority and certificate were issued"
+                replaced = event(SECRETS, secret.metadata, "CertificateReplaced", note, warning=True, reporter=SERVICE)
+                await self.runtime.writer.carry_out(replaced)
         bundle = base64.b64encode(current.bundle).decode()
         for kind in self._kinds:
             for configuration in self._of(kind):
@@ -225,7 +232,7 @@ class Webhooks(Capability):
         }
         encoded = {name: base64.b64encode(text).decode() for name, text in data.items()}
         namespace = self.runtime.settings.namespace
-        current = self._secrets.get(f"{namespace}/{SECRET}")
+        current = self._secrets.get(self._secret_key)
         if current is None:
             body = {"metadata": {"name": SECRET}, "type": "kubernetes.io/tls", "data": encoded}
             return Create(kind=SECRETS, namespace=namespace, body=body)
@@ -233,7 +240,7 @@ class Webhooks(Capability):
         return Patch(kind=SECRETS, namespace=namespace, name=SECRET, patch={"data": encoded}, resource_version=version)
 
     def _material(self) -> Material | None:
-        secret = self._secrets.get(f"{self.runtime.settings.namespace}/{SECRET}")
+        secret = self._secrets.get(self._secret_key)
         data = (secret.data if secret is not None else None) or {}
         try:
             read = {name: base64.b64decode(data[name]) for name in ("ca.crt", "ca.key", "tls.crt", "tls.key")}

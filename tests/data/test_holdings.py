@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.cli.data import holdings
 from fairlead.data.explain import dry_run, explain, matches
 from fairlead.data.holdings import Holding, measure_folder, parse_metrics, report_body
 from fairlead.data.mutate import MutateOptions
@@ -13,42 +14,47 @@ from fairlead.data.spec import CacheNode, CacheReport
 from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache
 from tests.data.objects import PROFILE, admit, reader, sources, term, whole
 
-ALLUXIO = """\
-# HELP Worker_CapacityTotal Generated from Dropwizard metric import
-# TYPE Worker_CapacityTotal gauge
-Worker_CapacityTotal 4.294967296E9
-Worker_CapacityUsed 1.073741824E9
-Worker_CapacityUsedTierMEM 1.0E9
-Worker_CapacityUsedTierHDD 7.3741824E7
-Worker_CapacityTotalTierMEM 2.147483648E9
-Worker_CapacityTotalTierHDD 2.147483648E9
-Worker_BlocksCached 12.0
-"""
-JUICEFS = """\
-# TYPE juicefs_blockcache_bytes gauge
-juicefs_blockcache_bytes{mp="/jfs",vol_name="imgs"} 5.24288e+06
-juicefs_blockcache_blocks{mp="/jfs",vol_name="imgs"} 3
-nonsense
-juicefs_blockcache_bytes{mp="/other",vol_name="imgs"} NaN
-"""
+RECORDED = Path(__file__).parent / "recorded"
+ALLUXIO = (RECORDED / "alluxio-2.9.4.txt").read_text()
+JUICEFS = (RECORDED / "juicefs-0.14.2.txt").read_text()
+GIB = 1 << 30
 
 
-def test_an_alluxio_worker_says_what_it_holds_by_tier() -> None:
-    assert parse_metrics(ALLUXIO) == Holding({"MEM": 1_000_000_000, "HDD": 73_741_824}, 4_294_967_296)
+def test_a_recorded_alluxio_worker_says_what_it_holds_by_tier() -> None:
+    expected = Holding({"MEM": GIB + (4 << 20), "HDD": GIB + (7 << 20)}, 12 * GIB)
+    assert parse_metrics(ALLUXIO) == expected, "with the space that it reserves"
     assert parse_metrics("Worker_CapacityUsed 17\n") == Holding({"MEM": 17})
 
 
-def test_an_alluxio_worker_names_its_host_in_its_metrics() -> None:
-    expected = Holding({"MEM": 1_000_000_000, "HDD": 73_741_824}, 4_294_967_296)
-    at_the_end = re.sub(r"^(Worker_\w+)", r"\1_10_0_0_7", ALLUXIO, flags=re.MULTILINE)
-    in_the_middle = re.sub(r"^Worker_", "Worker_node_1_", ALLUXIO, flags=re.MULTILINE)
-    assert (parse_metrics(at_the_end), parse_metrics(in_the_middle)) == (expected, expected)
+def test_a_recorded_alluxio_worker_without_blocks_holds_nothing() -> None:
+    empty = (RECORDED / "alluxio-2.9.4-empty.txt").read_text()
+    assert "Worker_CapacityUsed_10_0_0_7 2.147483648E9" in empty
+    assert parse_metrics(empty) == Holding({}, 12 * GIB)
+
+
+def test_older_alluxio_workers_have_their_host_elsewhere_in_a_name() -> None:
+    in_the_middle = re.sub(r"^Worker_(\w+?)_10_0_0_7", r"Worker_node_1_\1", ALLUXIO, flags=re.MULTILINE)
+    without = re.sub(r"^Worker_(\w+?)_10_0_0_7", r"Worker_\1", ALLUXIO, flags=re.MULTILINE)
+    assert [parse_metrics(each) for each in (in_the_middle, without)] == [parse_metrics(ALLUXIO)] * 2
     assert parse_metrics("Cluster_CapacityUsedTierMEM 5\nMaster_CapacityUsed 5\n") == Holding({})
 
 
-def test_a_juicefs_mount_says_what_it_caches() -> None:
-    assert parse_metrics(JUICEFS.replace("NaN", "1e3")) == Holding({"SSD": 5_243_880})
+def test_a_recorded_juicefs_mount_says_what_it_caches() -> None:
+    assert parse_metrics(JUICEFS) == Holding({"SSD": 6_008_192})
+    assert parse_metrics(JUICEFS, "MEM") == Holding({"MEM": 6_008_192})
+    second = 'juicefs_blockcache_bytes{mp="/other",vol_name="imgs"}'
+    assert parse_metrics(f"{JUICEFS}{second} 1e3\nnonsense\n") == Holding({"SSD": 6_009_192})
+    assert parse_metrics(f"{second} NaN\n") == Holding({"SSD": 0})
     assert parse_metrics("") == Holding({})
+
+
+def test_a_report_joins_folders_and_metrics_and_leaves_out_who_does_not_answer(tmp_path: Path) -> None:
+    (tmp_path / "block").write_bytes(b"x" * 1000)
+    mount, gone = (RECORDED / "juicefs-0.14.2.txt").as_uri(), (tmp_path / "gone").as_uri()
+    held = holdings((f"ml/imgs:HDD:{tmp_path}",), (f"ml/imgs:MEM={mount}", f"ml/logs={mount}", f"ml/other={gone}"))
+    assert sorted(held) == ["ml/imgs", "ml/logs"]
+    assert (held["ml/imgs"].tiers["MEM"], sum(held["ml/imgs"].tiers.values())) == (6_008_192, 6_009_192)
+    assert held["ml/logs"].tiers == {"SSD": 6_008_192}
 
 
 def test_a_folder_is_measured_and_what_is_in_memory_counts_as_such(tmp_path: Path) -> None:

@@ -1,14 +1,20 @@
 """Pods that wait for their data: when they are held, when they are let go."""
 
+import asyncio
+import copy
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from fairlead.cluster.metrics import Metrics
+from fairlead.data.controllers import Waits
 from fairlead.data.draft import PREFERRED
 from fairlead.data.plugin import LocalityOptions
 from fairlead.data.spec import DataLoad, ReaderPod
+from fairlead.data.view import ClusterView
 from fairlead.data.waits import (
     LOCALITY,
     LOCALITY_DEADLINE,
@@ -21,16 +27,21 @@ from fairlead.data.waits import (
     load_body,
     load_name,
     mark,
-    next_load,
+    next_number,
     nodes_of_load,
     parse_prefetch,
     plan,
+    target_nodes,
 )
 from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache, Reading
 from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait, parse_wait
 from fairlead.model.intents import Patch, RecordEvent
 from fairlead.model.times import rfc3339
+from fairlead.runtime import Offers
+from fairlead.settings import Settings
+from fairlead.testing.clock import ManualClock, settle
 from tests.data.objects import admit, reader, whole
+from tests.jobs.cluster import FakeCluster
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 KEY = "default/hbase"
@@ -192,8 +203,8 @@ def test_data_is_loaded_again_for_a_pod_that_comes_after_a_load_ended() -> None:
     before, created = NOW - timedelta(hours=1), rfc3339(NOW)
 
     def following(*loads: DataLoad, running: str = "") -> str:
-        body = next_load(loads, Load(KEY, ("/a",)), created, running)
-        return str(body["metadata"]["name"]) if body is not None else ""
+        number = next_number(loads, created, running)
+        return load_name(KEY, ["/a"], number) if number is not None else ""
 
     name = load_name(KEY, ["/a"])
     assert following() == name
@@ -211,16 +222,13 @@ def test_s52_the_nodes_of_a_load_are_chosen_first_and_the_pod_follows_it_there()
                                        {"n1": 90.0, "n2": 10.0, "n3": 50.0, "full": 99.0}.items()}),
         other: DatasetCache(100.0, 0.0, {"n2": NodeCache(5.0, 5.0), "gone": NodeCache(9.0, 9.0, is_draining=True)}),
     }  # fmt: skip
-    seen = msgspec.structs.replace(
-        waiting(LOADING, 0, ("n1", "n2", "n3", "gone")),
-        cache=CacheMap(datasets, {}), readings=(Reading(KEY), Reading(other)),
-    )  # fmt: skip
-    first, second = plan(seen).loads
-    assert (first.nodes, second.nodes) == (("n2", "n1", "n3"), ("n2",)), "both datasets, then most of one; no drain"
-    stored = msgspec.convert(load_body(first), DataLoad)
+    cache, readings, fitting = CacheMap(datasets, {}), (Reading(KEY), Reading(other)), frozenset({"n1", "n2", "n3"})
+    nodes = [target_nodes(cache, readings, fitting | {"gone"}, each) for each in (KEY, other)]
+    assert nodes == [("n2", "n1", "n3"), ("n2",)], "both datasets, then most of one; no drain"
+    stored = msgspec.convert(load_body(Load(KEY, ("/a",), nodes[0])), DataLoad)
     assert nodes_of_load(stored) == ["n2", "n1", "n3"]
     assert "affinity" not in load_body(Load(KEY, ("/a",)))["spec"], "no worker has room: anywhere"
-    done = msgspec.structs.replace(seen, loaded={KEY: 1.0, other: 1.0}, targets=("n2", "n1"))
+    done = waiting(LOADING, loaded={KEY: 1.0}, targets=("n2", "n1"))
     (patch,) = plan(done).intents
     assert isinstance(patch, Patch)
     *_, term = patch.patch["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
@@ -245,3 +253,53 @@ def test_s53_a_load_that_fails_lets_the_pod_go_at_the_timeout_with_a_warning() -
     _, told = plan(waiting(LOADING, 600, failed_loads=frozenset({KEY}))).intents
     assert isinstance(told, RecordEvent)
     assert (told.warning, told.note) == (True, "loading default/hbase failed; the pod starts cold")
+
+
+# --- the controller ---------------------------------------------------------------------------------------------------
+
+
+async def test_s52_one_load_for_two_pods_is_sent_to_a_worker_with_room_and_both_follow_it() -> None:
+    cluster = FakeCluster(ManualClock(NOW))
+    for name, cpu in (("full", "1"), ("warm", "8"), ("cold", "8")):
+        cluster.add_node(name, cpu)
+        held = {"namespace": "default", "name": "hbase", "tiers": [{"medium": "MEM", "bytes": 9 << 20}],
+                "seenAt": rfc3339(NOW)}  # fmt: skip
+        if name != "cold":
+            cluster.put("cachereports", {"metadata": {"name": name}, "spec": {"datasets": [held]}})
+    for plural, thing in zip(("persistentvolumeclaims", "datasets", "alluxioruntimes"), whole("hbase"), strict=True):
+        cluster.put(plural, thing)
+    annotations = {PREFETCH: '{"paths": ["/a"]}', PREFETCH_DEADLINE: rfc3339(NOW + timedelta(seconds=600))}
+    for name in ("one", "two"):
+        pod = reader("hbase", annotations=annotations)
+        pod["metadata"] |= {"name": name, "namespace": "default"}
+        pod["spec"] |= {"schedulingGates": [{"name": PREFETCH_GATE}], "schedulerName": "default-scheduler"}
+        pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+        cluster.put("pods", pod)
+
+    def mirror(kind: Any, indexes: Any = None, **_: Any) -> Any:
+        return cluster.mirror(kind, **(indexes or {}))
+
+    world: Any = SimpleNamespace(
+        mirror=mirror, clock=cluster.clock, metrics=Metrics(), settings=Settings(), writer=cluster, offers=Offers()
+    )
+    view = ClusterView(world)
+    view.refresh()
+    running = asyncio.create_task(Waits(world, view).controller().run())
+    try:
+        await settle(100)
+        (load,) = cluster.objects["dataloads"].values()
+        assert nodes_of_load(msgspec.convert(load, DataLoad)) == ["warm"], "where the pods have room"
+        done = copy.deepcopy(cluster.objects["datasets"]["default/hbase"])
+        done["status"]["cacheStates"] = {"cachedPercentage": "100.0%"}
+        cluster.put("datasets", done)
+        await cluster.clock.advance(1.0)
+        await settle(100)
+        released = [each for each in cluster.sent if isinstance(each, Patch)]
+        assert sorted(each.name for each in released) == ["one", "two"]
+        for patch in released:
+            *_, term = patch.patch["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+            assert term["preference"]["matchExpressions"][0]["values"] == ["warm"]
+            assert patch.patch["spec"]["schedulingGates"] is None
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -79,6 +79,13 @@ async def test_s11_what_no_mirror_has_is_read_once() -> None:
     assert counted == 1
 
 
+async def test_s70_with_warm_mirrors_nothing_is_read() -> None:
+    """How fast that is, and in how much memory, `scripts/bench admission` measures."""
+    shell = Shell(whole("hbase"), [])
+    verdicts = [await shell.webhook.by_label(review(reader("hbase"))) for _ in range(100)]
+    assert (all(each.patch for each in verdicts), shell.reads) == (True, [])
+
+
 async def test_s62_what_the_server_does_not_have_either_refuses_the_pod() -> None:
     verdict = await Shell([], []).webhook.by_label(review(reader("gone")))
     assert (verdict.allowed, verdict.code) == (False, 500)

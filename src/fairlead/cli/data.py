@@ -19,7 +19,7 @@ from fairlead.cli.server import mistake
 from fairlead.cli.target import Target, cluster_options
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
-from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.errors import ClusterError, NotFound
 from fairlead.data import entries
 from fairlead.data.cache_map import build
 from fairlead.data.capability import ADDITIONS
@@ -49,7 +49,8 @@ from fairlead.settings import Settings
 from fairlead.web.admission import Review, Verdict
 from fairlead.webhooks import SERVICE, manifest
 
-MEDIA = ("MEM", "SSD", "HDD")
+SSD = "SSD"
+MEDIA = ("MEM", SSD, "HDD")
 TIMEOUT_S = 10.0
 MOST_BYTES = 8 << 20
 
@@ -105,7 +106,11 @@ async def _scale(client: Client, namespace: str, name: str, replicas: int | None
 @click.option("--node", required=True, help="The node this runs on; the report has its name.")
 @click.option("--folder", "folders", multiple=True, metavar="NS/DATASET:MEDIUM:PATH", help="A cache folder to measure.")
 @click.option(
-    "--metrics", "urls", multiple=True, metavar="NS/DATASET=URL", help="A worker's metrics: Alluxio's or JuiceFS'."
+    "--metrics",
+    "urls",
+    multiple=True,
+    metavar="NS/DATASET[:MEDIUM]=URL",
+    help="A worker's metrics: Alluxio's, which name their medium, or JuiceFS', which do not (SSD unless given).",
 )
 @click.option(
     "--every", "every_s", type=click.FloatRange(1, 86_400), default=20.0, show_default=True, metavar="SECONDS"
@@ -126,8 +131,9 @@ def report(
             mistake(f"--folder: wanted NAMESPACE/DATASET:{'|'.join(MEDIA)}:PATH, got {each!r}")
     for each in urls:
         key, _, url = each.partition("=")
-        if "/" not in key or not url.startswith(("http://", "https://")):
-            mistake(f"--metrics: wanted NAMESPACE/DATASET=http://..., got {each!r}")
+        medium = key.partition(":")[2] or SSD
+        if "/" not in key or medium not in MEDIA or not url.startswith(("http://", "https://")):
+            mistake(f"--metrics: wanted NAMESPACE/DATASET[:{'|'.join(MEDIA)}]=http://..., got {each!r}")
     target.run(lambda client: _report(client, node, folders, urls, every_s, once))
 
 
@@ -157,14 +163,15 @@ def holdings(folders: tuple[str, ...], urls: tuple[str, ...]) -> dict[str, Holdi
         key, medium, path = each.split(":", 2)
         found[key] = found.get(key, Holding({})) + measure_folder(Path(path), medium)
     for each in urls:
-        key, _, url = each.partition("=")
+        source, _, url = each.partition("=")
+        key, _, medium = source.partition(":")
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
                 text = answer.read(MOST_BYTES).decode(errors="replace")
         except (OSError, urllib.error.URLError, ValueError) as problem:
             click.echo(f"fairlead: {url}: {problem}", err=True)
             continue
-        found[key] = found.get(key, Holding({})) + parse_metrics(text)
+        found[key] = found.get(key, Holding({})) + parse_metrics(text, medium or SSD)
     return found
 
 
@@ -216,7 +223,7 @@ async def _read(client: Client, settings: Settings) -> tuple[Sources, CacheMap, 
     for kind in kinds:
         try:
             listed[kind.name] = await client.list(kind)
-        except ClusterError:
+        except NotFound:
             listed[kind.name] = []
     objects = {
         Ref(kind, each.metadata.namespace if kind.namespaced else "", each.metadata.name): each

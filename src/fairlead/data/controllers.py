@@ -6,6 +6,8 @@ Thin: each looks at the view, asks its plan, hands the intents to the writer.
 import asyncio
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from fairlead.cluster.controller import Controller, TemporaryError
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.writer import Outcome
@@ -212,7 +214,7 @@ class Waits:
                 pod,
                 cache,
                 readings,
-                self._view.fitting(pod),
+                self._view.fitting(pod) if pod.is_gated(waits.LOCALITY_GATE) else frozenset(),
                 {each.dataset: self._cached_share(each.dataset) for each in readings},
                 frozenset(each.dataset for each in readings if self._has_failed(pod, each.dataset)),
                 self._runtime.clock.now(),
@@ -220,7 +222,7 @@ class Waits:
                 self._targets(pod, readings),
             )
         )
-        await carry_out(self._runtime, [*self._loads(step.loads, pod), *step.intents])
+        await carry_out(self._runtime, [*self._loads(step.loads, pod, readings), *step.intents])
         return WakeAfter(seconds=step.wake_s) if step.wake_s is not None else None
 
     def _has_failed(self, pod: ReaderPod, dataset: str) -> bool:
@@ -265,16 +267,20 @@ class Waits:
             cached = sum(node.cached_bytes for node in of_dataset.nodes.values()) if of_dataset is not None else 0.0
             return min(1.0, cached / total) if total else 0.0
 
-    def _loads(self, loads: Sequence[waits.Load], pod: ReaderPod) -> list[Intent]:
+    def _loads(self, loads: Sequence[waits.Load], pod: ReaderPod, readings: Sequence[Reading]) -> list[Intent]:
         found: list[Intent] = []
         for load in loads:
             key = load.dataset
             dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
             running = ((dataset.status.operation_ref if dataset is not None else None) or {}).get("DataLoad", "")
             created = pod.metadata.creation_timestamp or ""
-            body = waits.next_load(self._loads_of(key, load.paths), load, created, running)
-            if body is not None:
-                found.append(Create(kind=DATA_LOADS, namespace=split_key(key)[0], body=body))
+            number = waits.next_number(self._loads_of(key, load.paths), created, running)
+            if number is None:
+                continue
+            # Its nodes are chosen before it: where the pod will have room.
+            nodes = waits.target_nodes(self._view.cache, readings, self._view.fitting(pod), key)
+            body = waits.load_body(msgspec.structs.replace(load, nodes=nodes), number)
+            found.append(Create(kind=DATA_LOADS, namespace=split_key(key)[0], body=body))
         return found
 
 

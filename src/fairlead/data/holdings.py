@@ -20,6 +20,7 @@ MOST_METRICS_BYTES: Final = 8 << 20
 _SAMPLE: Final = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?\s+(\S+)")
 # An Alluxio worker adds its host to the names of its metrics: at the end since 2.1, before that in the middle.
 _CAPACITY: Final = re.compile(r"Worker_?(?:\w+_)?Capacity(Used|Total)(?:Tier(MEM|SSD|HDD))?(?:_\w+)?", re.IGNORECASE)
+_BLOCKS: Final = re.compile(r"Worker_?(?:\w+_)?BlocksCached(?:_\w+)?", re.IGNORECASE)
 _LIBC: Final = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
 
 
@@ -39,16 +40,18 @@ class Holding:
 def parse_metrics(text: str, medium: str = "SSD") -> Holding:
     """What a worker says it holds, by its metrics in Prometheus' form: an Alluxio worker's, or a JuiceFS mount's.
 
-    JuiceFS does not say what it caches on: `medium` does.
+    JuiceFS does not say what it caches on: `medium` does. Alluxio counts the space that a worker reserves (1 GiB for
+    each folder) as used: one without any block holds nothing all the same.
     """
     used: dict[str, float] = {}
     total = plain = plain_total = 0.0
+    is_empty = False
     for name, value in _samples(text[:MOST_METRICS_BYTES]):
         capacity = _CAPACITY.fullmatch(name)
         if name == "juicefs_blockcache_bytes":
             used[medium] = used.get(medium, 0.0) + value
         elif capacity is None:
-            continue
+            is_empty = is_empty or (value == 0 and _BLOCKS.fullmatch(name) is not None)
         elif tier := (capacity[2] or "").upper():
             if capacity[1].lower() == "used":
                 used[tier] = used.get(tier, 0.0) + value
@@ -60,6 +63,8 @@ def parse_metrics(text: str, medium: str = "SSD") -> Holding:
             plain_total += value
     if not used and plain:
         used = {"MEM": plain}
+    if is_empty:
+        used = {}
     return Holding({each: _bounded(size) for each, size in used.items()}, _bounded(total or plain_total))
 
 

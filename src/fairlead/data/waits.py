@@ -175,23 +175,21 @@ def _plan_prefetch(seen: WaitInput) -> WaitStep:
             reporter="fairlead-data",
         )  # fmt: skip
         return WaitStep((_loaded(seen), timeout_event))
-    loads = tuple(
-        Load(each, prefetch.paths, target_nodes(seen, each))
-        for each in datasets
-        if seen.loaded.get(each, 0.0) < prefetch.until
-    )
+    loads = tuple(Load(each, prefetch.paths) for each in datasets if seen.loaded.get(each, 0.0) < prefetch.until)
     return WaitStep(wake_s=min(left_s, LOOK_S), loads=loads)
 
 
-def target_nodes(seen: WaitInput, dataset: str) -> tuple[str, ...]:
-    """The dataset's nodes where the pod has room now: first those with most of its datasets, then by what they hold."""
-    values = local_values(seen.cache, seen.readings)
-    workers = {each.dataset: _workers(seen.cache, each.dataset) for each in seen.readings}
+def target_nodes(
+    cache: CacheMap, readings: Sequence[Reading], fitting: frozenset[str], dataset: str
+) -> tuple[str, ...]:
+    """The dataset's nodes where a pod has room now: first those with most of its datasets, then by what they hold."""
+    values = local_values(cache, readings)
+    workers = {each.dataset: _workers(cache, each.dataset) for each in readings}
 
     def worth(node: str) -> tuple[int, float, str]:
         return -sum(node in nodes for nodes in workers.values()), -values.get(node, 0.0), node
 
-    return tuple(sorted(workers.get(dataset, frozenset()) & seen.fitting, key=worth)[:MOST_TARGETS])
+    return tuple(sorted(workers.get(dataset, frozenset()) & fitting, key=worth)[:MOST_TARGETS])
 
 
 def _workers(cache: CacheMap, dataset: str) -> frozenset[str]:
@@ -234,8 +232,8 @@ def load_name(dataset: str, paths: Sequence[str], number: int = 1) -> str:
     return name if number == 1 else f"{name}-{number}"
 
 
-def next_load(loads: Sequence[DataLoad], load: Load, pod_created: str, running: str) -> dict[str, Any] | None:
-    """The DataLoad to create for a pod, if any.
+def next_number(loads: Sequence[DataLoad], pod_created: str, running: str) -> int | None:
+    """The number of the DataLoad to create for a pod, if any.
 
     `loads` are those of the same data, oldest first; `running` is what the dataset says it is loading now: Fluid loads
     one at a time. A load that ended before the pod was created says nothing of what is cached now.
@@ -247,7 +245,7 @@ def next_load(loads: Sequence[DataLoad], load: Load, pod_created: str, running: 
             return None
     if running and all(running != each.metadata.name for each in loads):
         return None
-    return load_body(load, len(loads) + 1)
+    return len(loads) + 1
 
 
 def nodes_of_load(load: DataLoad) -> list[str]:
@@ -270,6 +268,7 @@ def load_body(load: Load, number: int = 1) -> dict[str, Any]:
         "kind": "DataLoad",
         "metadata": {
             "name": load_name(load.dataset, load.paths, number),
+            "namespace": namespace,
             "labels": {"app.kubernetes.io/managed-by": "fairlead"},
         },
         "spec": {
