@@ -63,10 +63,10 @@ class Cluster(FakeCluster):
         self.put(intent.kind.plural, held)
         return Result(intent, Outcome.DONE)
 
-    def put(self, plural: str, thing: dict[str, Any]) -> dict[str, Any]:
+    def put(self, plural: str, thing: dict[str, Any], *, is_late: bool = False) -> dict[str, Any]:
         if plural == SECRETS.plural:
             thing["metadata"].setdefault("namespace", NAMESPACE)
-        return super().put(plural, thing)
+        return super().put(plural, thing, is_late=is_late)
 
     @property
     def data(self) -> dict[str, bytes]:
