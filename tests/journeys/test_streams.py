@@ -288,7 +288,7 @@ async def test_version_4_is_spoken_and_nonsense_on_the_channels_is_passed_over(k
     url = f"{kubectl.server}/api/v1/namespaces/default/pods/web/exec?command=head&command=-n1&stdin=true&stdout=1"
     headers = {"Authorization": f"Bearer {kubectl.token}"}
     async with (
-        aiohttp.ClientSession(headers=headers) as session,
+        aiohttp.ClientSession(headers=headers, connector=connector()) as session,
         session.ws_connect(url, protocols=["v4.channel.k8s.io"], ssl=kubectl.tls) as opened,
     ):
         assert opened.protocol == "v4.channel.k8s.io"
