@@ -27,6 +27,7 @@ import psutil
 import pytest
 import yaml
 
+from fairlead.cluster.connector import connector
 from tests.journeys.test_up import Cluster
 from tests.rigs.kube.servers import until
 

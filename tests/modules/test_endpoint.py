@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 import yaml
 
+from fairlead.cluster.connector import connector
 from fairlead.modules.endpoint import certificate_of
 from fairlead.nodes.node import NODES
 from fairlead.settings import BadSettings, KubeletSettings, MqttSettings
@@ -24,7 +25,10 @@ async def answer(url: str, authority: Authority, token: str = "", pair: KeyPair 
     if pair is not None:
         context.load_cert_chain(pair.cert, pair.key)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with aiohttp.ClientSession() as session, session.get(url, ssl=context, headers=headers) as found:
+    async with (
+        aiohttp.ClientSession(connector=connector()) as session,
+        session.get(url, ssl=context, headers=headers) as found,
+    ):
         return found.status, await found.text()
 
 

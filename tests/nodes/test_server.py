@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from fairlead.cluster.clock import RealClock
+from fairlead.cluster.connector import connector
 from fairlead.nodes.provider import LogOptions, Unsupported, Usage
 from fairlead.nodes.server import Access, KubeletServer, LogProblem, log_options
 from fairlead.nodes.spec import KubeletPod
@@ -90,7 +91,7 @@ async def ask(
         tls.load_cert_chain(pair.cert, pair.key)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls)) as session,
+        aiohttp.ClientSession(connector=connector(ssl=tls)) as session,
         session.request(method, url, headers=headers) as answer,
     ):
         return answer.status, await answer.text()

@@ -16,6 +16,7 @@ from fairlead.apiserver.auth.certificates import Certificates
 from fairlead.apiserver.embedded import Embedded
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
+from fairlead.cluster.connector import connector
 from fairlead.cluster.errors import AlreadyExists, no_answer
 from fairlead.settings import BadSettings
 from fairlead.testing.clock import ManualClock
@@ -383,7 +384,7 @@ async def opened(pair: ServingCertificate) -> AsyncIterator[Callable[[str], Awai
             trust = ssl.create_default_context(cadata=authority)
             try:
                 async with (
-                    aiohttp.ClientSession() as http,
+                    aiohttp.ClientSession(connector=connector()) as http,
                     http.get(f"https://127.0.0.1:{port}/open", ssl=trust) as answer,
                 ):
                     return answer.status == 200

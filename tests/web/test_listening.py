@@ -8,6 +8,7 @@ import pytest
 
 from fairlead import serving
 from fairlead.cluster.clock import RealClock
+from fairlead.cluster.connector import connector
 from fairlead.cluster.metrics import Metrics
 from fairlead.serving import listening
 from fairlead.settings import BadSettings, Settings, load
@@ -17,7 +18,7 @@ from tests.web.test_dispatcher import a_pair
 
 
 async def status(url: str, tls: ssl.SSLContext | bool = True) -> int:
-    async with aiohttp.ClientSession() as http, http.get(url, ssl=tls) as answer:
+    async with aiohttp.ClientSession(connector=connector()) as http, http.get(url, ssl=tls) as answer:
         return answer.status
 
 
