@@ -340,3 +340,9 @@ def rows_given_twice(tests: Path = ROOT / "tests") -> list[str]:
     behaviours = [cell for cell in cells if not cell.startswith("`")]
     folders = [name for cell in cells if cell.startswith("`") for name in re.findall(r"`(\w+/)`", cell)]
     return [name for names in (folders, behaviours) for name in dict.fromkeys(names) if names.count(name) > 1]
+
+
+def changes_given_twice(page: str) -> list[str]:
+    """Entries of the changelog that begin alike, as a merge of two wordings may leave them."""
+    starts = [line[:80] for line in page.splitlines() if line.startswith("- ")]
+    return [start for start in dict.fromkeys(starts) if starts.count(start) > 1]
