@@ -264,7 +264,7 @@ def _declared_names(module: ast.Module) -> Iterator[str]:
 
 
 def _variable_names(module: ast.Module) -> Iterator[str]:
-    """Parameters, local variables, fields and attributes, where they are set."""
+    """Parameters, local variables, fields, attributes and names of imports, where they are set."""
     for each in ast.walk(module):
         if isinstance(each, ast.arg):
             yield each.arg
@@ -272,6 +272,8 @@ def _variable_names(module: ast.Module) -> Iterator[str]:
             yield each.id
         elif isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
             yield each.attr
+        elif isinstance(each, ast.alias) and each.asname:
+            yield each.asname
 
 
 def _has_word(name: str, words: frozenset[str]) -> bool:
