@@ -15,7 +15,7 @@ from fairlead.settings import Settings
 from fairlead.web.dispatcher import Dispatcher
 from fairlead.web.limits import Limits
 from fairlead.web.openapi import document_route
-from fairlead.web.page import page_route
+from fairlead.web.page import page_route, root_route
 from fairlead.web.probes import Probes, served
 from fairlead.web.routes import RouteTable
 from fairlead.web.tls import ServingCertificate
@@ -45,7 +45,7 @@ async def listening(
     settings: Settings, probes: Probes, routes: RouteTable, clock: Clock, metrics: Metrics
 ) -> AsyncIterator[str]:
     """Probes and routes on the configured address, over TLS where there is a certificate; yields the URL."""
-    routes.add(document_route(routes), page_route(routes))
+    routes.add(document_route(routes), page_route(routes), root_route())
     dispatcher = Dispatcher(
         routes,
         clock=clock,

@@ -264,7 +264,7 @@ def _declared_names(module: ast.Module) -> Iterator[str]:
 
 
 def _variable_names(module: ast.Module) -> Iterator[str]:
-    """Parameters, local variables, fields and attributes, where they are set."""
+    """Parameters, local variables, fields, attributes and names of imports, where they are set."""
     for each in ast.walk(module):
         if isinstance(each, ast.arg):
             yield each.arg
@@ -272,6 +272,8 @@ def _variable_names(module: ast.Module) -> Iterator[str]:
             yield each.id
         elif isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
             yield each.attr
+        elif isinstance(each, ast.alias) and each.asname:
+            yield each.asname
 
 
 def _has_word(name: str, words: frozenset[str]) -> bool:
@@ -340,3 +342,9 @@ def rows_given_twice(tests: Path = ROOT / "tests") -> list[str]:
     behaviours = [cell for cell in cells if not cell.startswith("`")]
     folders = [name for cell in cells if cell.startswith("`") for name in re.findall(r"`(\w+/)`", cell)]
     return [name for names in (folders, behaviours) for name in dict.fromkeys(names) if names.count(name) > 1]
+
+
+def changes_given_twice(page: str) -> list[str]:
+    """Entries of the changelog that begin alike, as a merge of two wordings may leave them."""
+    starts = [line[:80] for line in page.splitlines() if line.startswith("- ")]
+    return [start for start in dict.fromkeys(starts) if starts.count(start) > 1]

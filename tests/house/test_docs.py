@@ -11,6 +11,7 @@ from tests.house.rules import (
     REGISTRY,
     ROOT,
     UNFINISHED,
+    changes_given_twice,
     commands_not_named,
     commands_that_do_not_exist,
     empty_tests,
@@ -46,6 +47,11 @@ def test_every_command_is_named_where_a_newcomer_reads() -> None:
 
 def test_every_command_a_newcomer_reads_of_exists() -> None:
     assert commands_that_do_not_exist() == []
+
+
+def test_no_change_is_in_the_changelog_twice() -> None:
+    assert changes_given_twice((ROOT / "CHANGELOG.md").read_text()) == []
+    assert changes_given_twice("- A\n- B\n- A\n") == ["- A"]
 
 
 def test_every_public_module_says_what_it_holds() -> None:

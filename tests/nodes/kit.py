@@ -40,7 +40,7 @@ class Stage:
         self.events: list[PodEvent] = []
 
     def runs(self, name: str = "main", second: float = 0.0, attempt: int | None = None) -> None:
-        number = self.memory.lives[name].attempt if attempt is None else attempt
+        number = self.memory.records[name].attempt if attempt is None else attempt
         self.reports[name] = RunReport(number, RunPhase.RUNNING, at(second), id=f"{name}-{number}")
 
     def exits(self, name: str = "main", code: int = 0, second: float = 0.0) -> None:
@@ -48,7 +48,7 @@ class Stage:
         self.reports[name] = RunReport(run.attempt, RunPhase.EXITED, run.started_at, at(second), code, id=run.id)
 
     def waits(self, name: str, reason: str, message: str = "") -> None:
-        number = self.memory.lives[name].attempt
+        number = self.memory.records[name].attempt
         self.reports[name] = RunReport(number, RunPhase.WAITING, reason=reason, message=message)
 
     def look(self, second: float = 0.0) -> Plan:

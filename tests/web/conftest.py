@@ -20,7 +20,7 @@ from fairlead.web.dispatcher import Dispatcher
 from fairlead.web.guard import Guard
 from fairlead.web.limits import Limits
 from fairlead.web.openapi import document_route
-from fairlead.web.page import page_route
+from fairlead.web.page import page_route, root_route
 from fairlead.web.probes import served
 from fairlead.web.routes import RouteTable
 from tests.no_task_left import no_task_left as no_task_left
@@ -86,6 +86,6 @@ async def serving(table: RouteTable, *, limits: Limits | None = None, **more: An
 async def api(client: Client) -> AsyncIterator[Api]:
     table = RouteTable()
     table.guard = Guard(client, RealClock())
-    table.add(document_route(table), page_route(table))
+    table.add(document_route(table), page_route(table), root_route())
     async with serving(table) as made:
         yield made

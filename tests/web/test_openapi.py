@@ -100,3 +100,10 @@ async def test_both_are_served_to_anybody(api: Api) -> None:
     told = await api.ask("GET", "/docs", None)
     assert (told.status, told.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert "default-src 'none'" in told.headers["Content-Security-Policy"]
+
+
+async def test_the_address_alone_leads_to_the_page(api: Api) -> None:
+    async with api.http.get(f"{api.url}/", allow_redirects=False) as answer:
+        assert (answer.status, answer.headers["Location"]) == (302, "/docs")
+    told = await api.ask("GET", "/", None)
+    assert (told.status, told.headers["Content-Type"]) == (200, "text/html; charset=utf-8")

@@ -7,7 +7,7 @@ clients and people match on them.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-# How many of an object's mistakes are told: an answer must not be much larger than what was sent.
+# How many of an object's mistakes are reported: an answer must not be much larger than what was sent.
 MOST_CAUSES: Final = 5000
 
 

@@ -195,7 +195,7 @@ class NamedLease:
                     self._is_taking = self.holder != self.identity
                     taken = await self._client.replace(LEASES, self.name, self._body(current, now), self.namespace)
             except (Conflict, AlreadyExists):
-                return False  # somebody was quicker; the next look tells who
+                return False  # another was quicker; the next read shows who
         self._is_taking = False
         self._see(taken)
         if is_renewal and self._is_removed and not self.is_open():

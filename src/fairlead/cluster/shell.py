@@ -2,7 +2,7 @@
 
 Each kind brings two functions: `see` reads the mirrors, `plan` is pure. The shell waits until our own earlier
 writes are seen, hands the intents to the writer, makes pods in growing batches so that a refusal is met by one
-request and not by a thousand, and tells an event only if the intent before it was carried out.
+request and not by a thousand, and records an event only if the intent before it was carried out.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence

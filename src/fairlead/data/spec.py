@@ -12,6 +12,7 @@ from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.model.numbers import Int32
 from fairlead.model.pod import NamedThing, ResourceRequirements
+from fairlead.model.pod_state import PodState
 from fairlead.model.quantity import Quantity
 from fairlead.model.structural import structural_schema
 
@@ -134,7 +135,7 @@ class ReaderStatus(ApiStruct, frozen=True):
     phase: str = ""
 
 
-class ReaderPod(ApiStruct, frozen=True):
+class ReaderPod(PodState, ApiStruct, frozen=True):
     """A pod, as far as it reads datasets, works for one, or waits for data."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -145,10 +146,6 @@ class ReaderPod(ApiStruct, frozen=True):
     def claims(self) -> list[str]:
         found = (each.persistent_volume_claim for each in self.spec.volumes or ())
         return list(dict.fromkeys(each.claim_name for each in found if each is not None))
-
-    @property
-    def is_finished(self) -> bool:
-        return self.status.phase in ("Succeeded", "Failed")
 
     def is_gated(self, gate: str) -> bool:
         return any(each.name == gate for each in self.spec.scheduling_gates or ())

@@ -71,7 +71,7 @@ _POINTS: Final = frozenset(
         *("reserve", "permit", "preBind", "bind", "postBind", "placementGenerate", "placementScore"),
     }
 )
-# Points at which one plugin of Kubernetes' own does what we do anyway; only whether it is on can be said.
+# Points at which one plugin of Kubernetes' own does what we do anyway; only whether it is on can be stated.
 _SORTER: Final = {"PrioritySort": 0}
 _BINDER: Final = {"DefaultBinder": 0}
 _HELPERS: Final = {"DynamicResources": 0, "DefaultPreemption": 0}

@@ -14,6 +14,7 @@ from msgspec import Meta
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ApiStruct, Condition
 from fairlead.model.numbers import Int32
+from fairlead.model.pod_state import PodState
 from fairlead.model.quantity import Quantity
 
 Json = dict[str, Any]
@@ -311,27 +312,16 @@ class JobPodStatus(ApiStruct):
     container_statuses: tuple[JobContainerStatus, ...] | None = None
 
 
-class JobPod(ApiObject):
+class JobPod(PodState, ApiObject):
     """A pod of a job, as far as its controller needs."""
 
     spec: JobPodSpec = JobPodSpec()
     status: JobPodStatus = JobPodStatus()
 
     @property
-    def is_terminating(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
-
-    @property
-    def is_finished(self) -> bool:
-        return self.status.phase in ("Succeeded", "Failed")
-
-    @property
     def is_ready(self) -> bool:
         ready = self.condition("Ready")
         return ready is not None and ready.status == "True" and not self.is_terminating and not self.is_finished
-
-    def condition(self, kind: str) -> Condition | None:
-        return next((each for each in self.status.conditions or () if each.type == kind), None)
 
 
 JOB_PODS: Final = Kind("", "v1", "pods", "Pod", JobPod)

@@ -8,6 +8,7 @@ import msgspec
 
 from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
 from fairlead.model.numbers import Int32
+from fairlead.model.pod_state import PodState
 from fairlead.model.quantity import Quantity
 from fairlead.model.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
 from fairlead.model.taints import Toleration
@@ -153,7 +154,7 @@ class PodStatus(ApiStruct):
     allocated_resources: dict[str, Quantity] | None = None
 
 
-class SchedulerPod(ApiStruct):
+class SchedulerPod(PodState, ApiStruct):
     api_version: str = "v1"
     kind: str = "Pod"
     metadata: ObjectMeta = ObjectMeta()
@@ -172,14 +173,6 @@ class SchedulerPod(ApiStruct):
     @property
     def priority(self) -> int:
         return self.spec.priority or 0
-
-    @property
-    def is_terminating(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
-
-    @property
-    def is_finished(self) -> bool:
-        return self.status.phase in ("Succeeded", "Failed")
 
     @property
     def holds_a_node(self) -> bool:

@@ -1,1 +1,1 @@
-"""Virtual nodes: node objects, their leases, the life of a pod, and the Provider port (what runs a pod)."""
+"""Virtual nodes: node objects, their leases, the pod lifecycle, and the Provider port (what runs a pod)."""

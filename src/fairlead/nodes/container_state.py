@@ -57,7 +57,7 @@ class PodEvent:
 
 
 def observe(
-    life: ContainerRecord,
+    record: ContainerRecord,
     run: RunReport | None,
     container: Container,
     pod: KubeletPod,
@@ -65,35 +65,35 @@ def observe(
     now: datetime,
     events: list[PodEvent],
 ) -> ContainerRecord:
-    """The life after a look at what the provider reports."""
-    if not life.is_ordered or life.ended is not None:
-        return life
-    if run is None or run.attempt != life.attempt:
+    """The record after a report of the provider."""
+    if not record.is_ordered or record.ended is not None:
+        return record
+    if run is None or run.attempt != record.attempt:
         # Told to run it and knows nothing of it: what ran was lost, with our last process or with the provider's.
         ended = Terminated(
             exit_code=KILLED,
             reason="ContainerStatusUnknown",
             message="The container could not be located when its node came back",
-            started_at=rfc3339(life.started_at) if life.started_at else None,
+            started_at=rfc3339(record.started_at) if record.started_at else None,
             finished_at=rfc3339(now),
         )
-        return replace(life, ended=ended, ended_at=now)
+        return replace(record, ended=ended, ended_at=now)
     if run.phase is RunPhase.WAITING:
-        if life.image and container.image != life.image and life.kill_at is None:
+        if record.image and container.image != record.image and record.kill_at is None:
             # It waits for something the old image lacked, perhaps: another attempt, with the new one.
-            return replace(life, attempt=life.attempt + 1, image=container.image)
-        return life
-    if life.started_at is None and run.started_at is None and run.reason == "StartError":
+            return replace(record, attempt=record.attempt + 1, image=container.image)
+        return record
+    if record.started_at is None and run.started_at is None and run.reason == "StartError":
         events.append(PodEvent("Failed", f"Error: {run.message}", True, container.name))
-    elif traits.records_events and life.started_at is None and run.started_at is not None:
+    elif traits.records_events and record.started_at is None and run.started_at is not None:
         events.append(PodEvent("Started", "Container started", container=container.name))
-    life = replace(life, started_at=run.started_at or life.started_at or now)
+    record = replace(record, started_at=run.started_at or record.started_at or now)
     if run.phase is RunPhase.RUNNING:
-        if life.image and container.image != life.image and life.kill_at is None:
+        if record.image and container.image != record.image and record.kill_at is None:
             note = f"Container {container.name} definition changed, will be restarted"
             events.append(PodEvent("Killing", note, container=container.name))
-            return replace(life, kill_at=now + timedelta(seconds=pod.grace_s), is_to_restart=True)
-        return life
+            return replace(record, kill_at=now + timedelta(seconds=pod.grace_s), is_to_restart=True)
+        return record
     if run.has_failed_hook:
         events.append(PodEvent("FailedPostStartHook", run.message, True, container.name))
     ended_at = run.finished_at or now
@@ -106,12 +106,12 @@ def observe(
         finished_at=rfc3339(ended_at),
         container_id=run.id,
     )
-    return replace(life, ended=ended, ended_at=ended_at)
+    return replace(record, ended=ended, ended_at=ended_at)
 
 
-def is_running(life: ContainerRecord, run: RunReport | None) -> bool:
-    is_ours = run is not None and run.attempt == life.attempt and run.phase is RunPhase.RUNNING
-    return is_ours and life.is_ordered and life.ended is None
+def is_running(record: ContainerRecord, run: RunReport | None) -> bool:
+    is_ours = run is not None and run.attempt == record.attempt and run.phase is RunPhase.RUNNING
+    return is_ours and record.is_ordered and record.ended is None
 
 
 def init_policy(pod: KubeletPod, container: Container) -> str:
@@ -124,56 +124,56 @@ def policy_of(pod: KubeletPod, container: Container) -> str:
     return container.restart_policy or pod.spec.restart_policy
 
 
-def is_done(life: ContainerRecord, policy: str) -> bool:
-    return life.ended is not None and not restarts(life, policy)
+def is_done(record: ContainerRecord, policy: str) -> bool:
+    return record.ended is not None and not restarts(record, policy)
 
 
-def restarts(life: ContainerRecord, policy: str) -> bool:
-    if life.ended is None or life.is_to_restart:
-        return life.ended is not None
-    return policy == "Always" or (policy == "OnFailure" and life.ended.exit_code != 0)
+def restarts(record: ContainerRecord, policy: str) -> bool:
+    if record.ended is None or record.is_to_restart:
+        return record.ended is not None
+    return policy == "Always" or (policy == "OnFailure" and record.ended.exit_code != 0)
 
 
 def advance(
-    container: Container, life: ContainerRecord, policy: str, now: datetime, wakes: list[datetime]
+    container: Container, record: ContainerRecord, policy: str, now: datetime, wakes: list[datetime]
 ) -> ContainerRecord:
-    """The life of a container that is wanted: begun, begun again, or waiting for that."""
-    if life.problem is not None and life.retry_at is not None and life.retry_at > now:
-        wakes.append(life.retry_at)
-        return life
-    if life.ended is not None:
-        if not restarts(life, policy):
-            return life
-        due_at = restart_at(life)
+    """The record of a container that should run: started, started again, or waiting for that."""
+    if record.problem is not None and record.retry_at is not None and record.retry_at > now:
+        wakes.append(record.retry_at)
+        return record
+    if record.ended is not None:
+        if not restarts(record, policy):
+            return record
+        due_at = restart_at(record)
         if due_at > now:
             wakes.append(due_at)
-            return life
-        return _again(life, container, now)
-    if life.is_ordered:
-        return life
-    return replace(life, is_ordered=True, image=container.image, problem=None, retry_at=None)
+            return record
+        return _again(record, container, now)
+    if record.is_ordered:
+        return record
+    return replace(record, is_ordered=True, image=container.image, problem=None, retry_at=None)
 
 
-def restart_at(life: ContainerRecord) -> datetime:
-    assert life.ended_at is not None
-    if life.is_to_restart or is_forgotten(life):
-        return life.ended_at
-    return life.ended_at + timedelta(seconds=life.backoff_s)
+def restart_at(record: ContainerRecord) -> datetime:
+    assert record.ended_at is not None
+    if record.is_to_restart or is_forgotten(record):
+        return record.ended_at
+    return record.ended_at + timedelta(seconds=record.backoff_s)
 
 
-def is_forgotten(life: ContainerRecord) -> bool:
-    if life.backed_off_at is None or life.ended_at is None:
+def is_forgotten(record: ContainerRecord) -> bool:
+    if record.backed_off_at is None or record.ended_at is None:
         return True
-    return (life.ended_at - life.backed_off_at).total_seconds() > BACKOFF_FORGOTTEN_S
+    return (record.ended_at - record.backed_off_at).total_seconds() > BACKOFF_FORGOTTEN_S
 
 
-def _again(life: ContainerRecord, container: Container, now: datetime) -> ContainerRecord:
-    backoff_s = BACKOFF_FIRST_S if is_forgotten(life) else min(BACKOFF_MOST_S, life.backoff_s * 2)
+def _again(record: ContainerRecord, container: Container, now: datetime) -> ContainerRecord:
+    backoff_s = BACKOFF_FIRST_S if is_forgotten(record) else min(BACKOFF_MOST_S, record.backoff_s * 2)
     return ContainerRecord(
-        attempt=life.attempt + 1,
+        attempt=record.attempt + 1,
         is_ordered=True,
         image=container.image,
-        last=life.ended,
+        last=record.ended,
         backoff_s=backoff_s,
         backed_off_at=now,
     )

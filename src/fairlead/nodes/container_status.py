@@ -1,4 +1,4 @@
-"""What a pod's status says of each container, and what is told of one that has begun to wait."""
+"""The container statuses of a pod, and the events of containers that have begun to wait."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ ORDINARY_WAITS = frozenset({CREATING.reason, INITIALIZING.reason, ""})
 
 def _state(
     container: Container,
-    life: ContainerRecord,
+    record: ContainerRecord,
     run: RunReport | None,
     pod: KubeletPod,
     policy: str,
@@ -23,24 +23,24 @@ def _state(
     waiting: Waiting,
 ) -> tuple[ContainerState, ContainerState]:
     """The present state and the one before."""
-    before = ContainerState(terminated=life.last) if life.last else ContainerState()
-    if life.problem is not None and not life.is_ordered:
-        return ContainerState(waiting=life.problem), before
-    if life.ended is not None:
-        if is_stopping or not restarts(life, policy):
-            return ContainerState(terminated=life.ended), before
-        wait_s = 0 if life.is_to_restart or is_forgotten(life) else round(life.backoff_s)
+    before = ContainerState(terminated=record.last) if record.last else ContainerState()
+    if record.problem is not None and not record.is_ordered:
+        return ContainerState(waiting=record.problem), before
+    if record.ended is not None:
+        if is_stopping or not restarts(record, policy):
+            return ContainerState(terminated=record.ended), before
+        wait_s = 0 if record.is_to_restart or is_forgotten(record) else round(record.backoff_s)
         note = (
             f"back-off {wait_s}s restarting failed container={container.name} "
             f"pod={pod.metadata.name}_{pod.metadata.namespace}({pod.uid})"
         )
         crashed = Waiting(reason="CrashLoopBackOff", message=note)
-        return ContainerState(waiting=crashed), ContainerState(terminated=life.ended)
-    if not life.is_ordered:
+        return ContainerState(waiting=crashed), ContainerState(terminated=record.ended)
+    if not record.is_ordered:
         return ContainerState(waiting=waiting), before
-    if run is not None and run.attempt == life.attempt:
+    if run is not None and run.attempt == record.attempt:
         if run.phase is RunPhase.RUNNING:
-            started = Running(started_at=rfc3339(life.started_at) if life.started_at else None)
+            started = Running(started_at=rfc3339(record.started_at) if record.started_at else None)
             return ContainerState(running=started), before
         if run.reason:
             return ContainerState(waiting=Waiting(reason=run.reason, message=run.message)), before
@@ -49,13 +49,13 @@ def _state(
 
 def _status(
     container: Container,
-    life: ContainerRecord,
+    record: ContainerRecord,
     run: RunReport | None,
     state: ContainerState,
     before: ContainerState,
     ready: bool,
 ) -> ContainerStatus:
-    run_id = run.id if run is not None and run.attempt == life.attempt else ""
+    run_id = run.id if run is not None and run.attempt == record.attempt else ""
     if not run_id and state.terminated is not None:
         run_id = state.terminated.container_id
     # While the old one runs, a new image in the spec is not here yet: whoever comes after us must know.
@@ -65,8 +65,8 @@ def _status(
         state=state,
         last_state=before,
         ready=ready,
-        started=state.running is not None and health.has_started(container, dict(life.tallies)),
-        restart_count=life.attempt,
+        started=state.running is not None and health.has_started(container, dict(record.tallies)),
+        restart_count=record.attempt,
         image=image,
         image_id=image if run_id else "",
         container_id=run_id,
@@ -75,26 +75,26 @@ def _status(
 
 def main_status(
     container: Container,
-    life: ContainerRecord,
+    record: ContainerRecord,
     run: RunReport | None,
     pod: KubeletPod,
     is_stopping: bool,
     waiting: Waiting,
 ) -> ContainerStatus:
-    state, before = _state(container, life, run, pod, policy_of(pod, container), is_stopping, waiting)
+    state, before = _state(container, record, run, pod, policy_of(pod, container), is_stopping, waiting)
     can_serve = run is None or run.is_ready
-    ready = state.running is not None and can_serve and health.is_ready(container, dict(life.tallies))
-    return _status(container, life, run, state, before, ready)
+    ready = state.running is not None and can_serve and health.is_ready(container, dict(record.tallies))
+    return _status(container, record, run, state, before, ready)
 
 
 def init_status(
-    container: Container, life: ContainerRecord, run: RunReport | None, pod: KubeletPod, is_stopping: bool
+    container: Container, record: ContainerRecord, run: RunReport | None, pod: KubeletPod, is_stopping: bool
 ) -> ContainerStatus:
     if container.is_sidecar:
-        return main_status(container, life, run, pod, is_stopping, INITIALIZING)
-    state, before = _state(container, life, run, pod, init_policy(pod, container), is_stopping, INITIALIZING)
+        return main_status(container, record, run, pod, is_stopping, INITIALIZING)
+    state, before = _state(container, record, run, pod, init_policy(pod, container), is_stopping, INITIALIZING)
     is_done = state.terminated is not None and state.terminated.exit_code == 0
-    return _status(container, life, run, state, before, is_done)
+    return _status(container, record, run, state, before, is_done)
 
 
 def new_waits(pod: KubeletPod, statuses: Iterable[ContainerStatus]) -> list[PodEvent]:

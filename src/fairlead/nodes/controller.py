@@ -1,4 +1,4 @@
-"""Carries out the life of every pod on our nodes: see, plan, hand over to the provider and the writer.
+"""The lifecycle of every pod on our nodes: see, plan, hand over to the provider and the writer.
 
 One controller serves all nodes and all providers. What it remembers of a pod can be lost at any moment: the next
 process recalls it from the pod's status.
@@ -195,7 +195,7 @@ class PodController:
             if held.answer is None:
                 return None  # it is gone
             self._record_event(pod, PodEvent(rejection.reason, rejection.message, warning=True))
-        elif held.memory.lives and not pod.is_finished:
+        elif held.memory.records and not pod.is_finished:
             await provider.adopt(pod)
         self._held[pod.key] = held
         self._keys[pod.uid] = pod.key
@@ -296,7 +296,7 @@ class PodController:
                 await held.provider.update(pod.uid, runs)
                 held.runs = {(run.container.name, run.attempt): run for run in runs}
             is_settled, held.orders = plan.orders == held.orders, plan.orders
-            # Only now: what the provider was not told must not be remembered as told.
+            # Only now: an order that the provider did not get must not be remembered as sent.
             held.memory = plan.memory
             for event in plan.events:
                 self._record_event(pod, event)

@@ -65,7 +65,7 @@ class NodeMirror(Mirror[Node]):
         super().apply(change for change in changes if self._is_ours(change[1].name))
 
     def release(self, name: str) -> None:
-        """Forget a node that is not ours any more: the watch tells nothing of it from now on."""
+        """Forget a node that is not ours any more: the watch ignores it from now on."""
         self._set(name, None)
 
 
@@ -221,7 +221,7 @@ class VirtualKubelet:
     # -- nodes ----------------------------------------------------------------------------------------------
 
     async def _keep(self, name: str) -> WakeAfter | None:
-        """The node object as it should be: made, made again when somebody deletes it, heard from now and then."""
+        """The node object as it should be: created, created again when it is deleted, its status sent now and then."""
         entry = self._nodes.get(name)
         if entry is None:
             return None

@@ -22,7 +22,7 @@ from fairlead.model.times import parse_time_or_none, rfc3339, rfc3339_micro
 
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_DURATION_S = 40
-# An unchanged status is told again this often; the lease says in between that the node is alive.
+# An unchanged status is sent again this often; the lease shows in between that the node is alive.
 HEARTBEAT_S = 300.0
 NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
 # The label people and tools know virtual nodes by.
@@ -72,7 +72,7 @@ def node_body(profile: Profile, now: datetime) -> dict[str, Any]:
 
 
 def plan_node(profile: Profile, seen: Node | None, now: datetime, *, is_new: bool) -> list[Intent]:
-    """What makes the server's node be as described. `is_new`: this process has not told the whole status yet."""
+    """What makes the server's node be as described. `is_new`: this process has not sent the whole status yet."""
     if seen is None:
         return [Create(kind=NODES, body=node_body(profile, now))]
     intents: list[Intent] = []

@@ -1,4 +1,4 @@
-"""The life of a pod on a node as a pure plan: what is seen, what the provider reports, what we remember, and now.
+"""The lifecycle of a pod on a node as a pure plan: what is seen, what the provider reports, what we remember, and now.
 
 Called by `nodes.controller` for one pod at a time. The answer says which runs the provider shall have, what the
 status is, which probes are due and when to look again. Knows no network, no clock and no provider. The life of a
@@ -44,7 +44,7 @@ class Memory:
     """What we remember of one pod. All of it that must outlive us is in the pod's status."""
 
     started_at: datetime
-    lives: Mapping[str, ContainerRecord] = field(default_factory=dict)
+    records: Mapping[str, ContainerRecord] = field(default_factory=dict)
     kill_at: datetime | None = None
     failure: Waiting | None = None
 
@@ -81,8 +81,8 @@ class Plan:
 
 
 def recall(pod: KubeletPod, now: datetime) -> Memory:
-    """What the pod's status tells of its life before this process: attempts, ends, and what was running."""
-    lives = {}
+    """What the pod's status says about its time before this process: attempts, ends, and what was running."""
+    records = {}
     images = {container.name: container.image for container in pod.all_containers}
     for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
         ended = status.state.terminated
@@ -92,7 +92,7 @@ def recall(pod: KubeletPod, now: datetime) -> Memory:
         if is_between:
             # It was waiting to be started again, or just being started: the attempt counted is not running.
             ended = before
-        lives[status.name] = ContainerRecord(
+        records[status.name] = ContainerRecord(
             attempt=status.restart_count,
             is_ordered=has_begun or is_between,
             image=status.image if has_begun and status.image else images.get(status.name, ""),
@@ -101,41 +101,43 @@ def recall(pod: KubeletPod, now: datetime) -> Memory:
             ended_at=(parse_time_or_none(ended.finished_at) or now) if ended else None,
             last=None if is_between else before,
         )
-    return Memory(started_at=parse_time_or_none(pod.status.start_time) or now, lives=lives)
+    return Memory(started_at=parse_time_or_none(pod.status.start_time) or now, records=records)
 
 
 def with_problems(memory: Memory, problems: Mapping[str, Waiting], now: datetime) -> Memory:
     """These containers could not be started for want of something; they are tried again in a while."""
     retry_at = now + timedelta(seconds=PROBLEM_RETRY_S)
-    lives = dict(memory.lives)
+    records = dict(memory.records)
     for name, problem in problems.items():
-        lives[name] = replace(lives.get(name, ContainerRecord()), is_ordered=False, problem=problem, retry_at=retry_at)
-    return replace(memory, lives=lives)
+        records[name] = replace(
+            records.get(name, ContainerRecord()), is_ordered=False, problem=problem, retry_at=retry_at
+        )
+    return replace(memory, records=records)
 
 
 def after_probe(
     pod: KubeletPod, memory: Memory, due: DueProbe, ok: bool, output: str, now: datetime
 ) -> tuple[Memory, tuple[PodEvent, ...]]:
     """The memory once a probe's result is in; a result about an attempt that is over changes nothing."""
-    life, container = memory.lives.get(due.container), pod.container(due.container)
-    if life is None or container is None or life.attempt != due.attempt or life.ended is not None:
+    record, container = memory.records.get(due.container), pod.container(due.container)
+    if record is None or container is None or record.attempt != due.attempt or record.ended is not None:
         return memory, ()
-    tally = life.tallies.get(due.check)
+    tally = record.tallies.get(due.check)
     if tally is None:
         return memory, ()
     tally = health.counted(tally, due.probe, ok, now)
-    life = replace(life, tallies={**life.tallies, due.check: tally})
+    record = replace(record, tallies={**record.tallies, due.check: tally})
     events = []
     if not ok:
         events.append(PodEvent("Unhealthy", f"{due.check} probe failed: {output}", True, due.container))
     is_fatal = tally.verdict is False and due.check is not Check.READINESS
-    if is_fatal and life.kill_at is None:
+    if is_fatal and record.kill_at is None:
         grace_s = due.probe.termination_grace_period_seconds
         grace_s = pod.grace_s if grace_s is None else grace_s
-        life = replace(life, kill_at=now + timedelta(seconds=grace_s), is_to_restart=False)
+        record = replace(record, kill_at=now + timedelta(seconds=grace_s), is_to_restart=False)
         note = f"Container {due.container} failed {due.check.lower()} probe, will be restarted"
         events.append(PodEvent("Killing", note, container=due.container))
-    return replace(memory, lives={**memory.lives, due.container: life}), tuple(events)
+    return replace(memory, records={**memory.records, due.container: record}), tuple(events)
 
 
 # --- the plan ---------------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ class _Draft:
     report: PodReport | None
     traits: Traits
     now: datetime
-    lives: dict[str, ContainerRecord] = field(default_factory=dict)
+    records: dict[str, ContainerRecord] = field(default_factory=dict)
     events: list[PodEvent] = field(default_factory=list)
     wakes: list[datetime] = field(default_factory=list)
 
@@ -157,11 +159,13 @@ class _Draft:
         return self.report.runs.get(name) if self.report is not None else None
 
     def is_running(self, name: str) -> bool:
-        return is_running(self.lives[name], self.run_of(name))
+        return is_running(self.records[name], self.run_of(name))
 
     def advance(self, container: Container, policy: str) -> ContainerRecord:
-        life = self.lives[container.name] = advance(container, self.lives[container.name], policy, self.now, self.wakes)
-        return life
+        record = self.records[container.name] = advance(
+            container, self.records[container.name], policy, self.now, self.wakes
+        )
+        return record
 
 
 def plan_pod(
@@ -179,8 +183,10 @@ def plan_pod(
     _observe(draft, memory)
     memory = _with_end(pod, memory, now, draft.wakes)
     is_stopping = memory.kill_at is not None or pod.is_finished
-    has_begun = any(draft.lives[main.name].is_ordered for main in pod.spec.containers)
-    are_done = has_begun and all(is_done(draft.lives[main.name], policy_of(pod, main)) for main in pod.spec.containers)
+    has_begun = any(draft.records[main.name].is_ordered for main in pod.spec.containers)
+    are_done = has_begun and all(
+        is_done(draft.records[main.name], policy_of(pod, main)) for main in pod.spec.containers
+    )
     is_initialized, has_failed = has_begun or not pod.inits, False
     if not is_stopping and not are_done:
         is_initialized, has_failed = _advance_inits(draft, has_begun)
@@ -192,7 +198,7 @@ def plan_pod(
         _stop(draft, memory.kill_at)
     orders = _orders(draft)
     due = _due_probes(draft, is_stopping)
-    memory = replace(memory, lives=draft.lives)
+    memory = replace(memory, records=draft.records)
     is_over = is_ending and not orders
     standing = Standing(
         pod_ip=report.ip if report is not None else pod.status.pod_ip,
@@ -219,9 +225,9 @@ def plan_pod(
 def _observe(draft: _Draft, memory: Memory) -> None:
     """What became of each container since the last look."""
     for container in draft.pod.all_containers:
-        known = memory.lives.get(container.name, ContainerRecord())
+        known = memory.records.get(container.name, ContainerRecord())
         run = draft.run_of(container.name)
-        draft.lives[container.name] = observe(known, run, container, draft.pod, draft.traits, draft.now, draft.events)
+        draft.records[container.name] = observe(known, run, container, draft.pod, draft.traits, draft.now, draft.events)
 
 
 def _advance_inits(draft: _Draft, has_begun: bool) -> tuple[bool, bool]:
@@ -232,12 +238,12 @@ def _advance_inits(draft: _Draft, has_begun: bool) -> tuple[bool, bool]:
     has_failed = False
     for container in draft.pod.inits:
         policy = init_policy(draft.pod, container)
-        life = draft.advance(container, policy)
+        record = draft.advance(container, policy)
         if container.is_sidecar:
-            passed = draft.is_running(container.name) and health.has_started(container, dict(life.tallies))
+            passed = draft.is_running(container.name) and health.has_started(container, dict(record.tallies))
         else:
-            passed = life.ended is not None and life.ended.exit_code == 0
-            has_failed = has_failed or (policy == "Never" and life.ended is not None and not passed)
+            passed = record.ended is not None and record.ended.exit_code == 0
+            has_failed = has_failed or (policy == "Never" and record.ended is not None and not passed)
         if not passed and not has_begun:
             return False, has_failed
     return True, has_failed
@@ -245,19 +251,21 @@ def _advance_inits(draft: _Draft, has_begun: bool) -> tuple[bool, bool]:
 
 def _stop(draft: _Draft, kill_at: datetime | None) -> None:
     """What has to end now: everything of a pod that ends, sidecars last and in reverse."""
-    before, draft.lives = draft.lives, _stopped(draft.pod, draft.lives, kill_at, draft.now)
+    before, draft.records = draft.records, _stopped(draft.pod, draft.records, kill_at, draft.now)
     if not draft.traits.records_events:
         return
-    for name, life in draft.lives.items():
+    for name, record in draft.records.items():
         # What never ran, and waits for its image perhaps, is not killed either.
-        if life.kill_at and not before[name].kill_at and draft.is_running(name):
+        if record.kill_at and not before[name].kill_at and draft.is_running(name):
             draft.events.append(PodEvent("Killing", f"Stopping container {name}", container=name))
 
 
 def _orders(draft: _Draft) -> tuple[Order, ...]:
-    running = {name: life for name, life in draft.lives.items() if life.is_ordered and not life.ended}
-    draft.wakes += [life.kill_at for life in running.values() if life.kill_at is not None and life.kill_at > draft.now]
-    return tuple(Order(name, life.attempt, life.kill_at) for name, life in running.items())
+    running = {name: record for name, record in draft.records.items() if record.is_ordered and not record.ended}
+    draft.wakes += [
+        record.kill_at for record in running.values() if record.kill_at is not None and record.kill_at > draft.now
+    ]
+    return tuple(Order(name, record.attempt, record.kill_at) for name, record in running.items())
 
 
 def _due_probes(draft: _Draft, is_stopping: bool) -> tuple[DueProbe, ...]:
@@ -266,20 +274,20 @@ def _due_probes(draft: _Draft, is_stopping: bool) -> tuple[DueProbe, ...]:
     for container in (*sidecars, *draft.pod.spec.containers):
         if not draft.is_running(container.name):
             continue
-        life = draft.lives[container.name]
-        is_ending = is_stopping or life.kill_at is not None
-        draft.lives[container.name], found = _probed(container, life, is_ending, draft.now)
+        record = draft.records[container.name]
+        is_ending = is_stopping or record.kill_at is not None
+        draft.records[container.name], found = _probed(container, record, is_ending, draft.now)
         due += [probe for probe, at in found if at <= draft.now]
         draft.wakes += [at for _, at in found if at > draft.now]
     return tuple(due)
 
 
 def _status(draft: _Draft, standing: Standing, is_ending: bool) -> PodStatus:
-    pod, lives = draft.pod, draft.lives
-    inits = [init_status(each, lives[each.name], draft.run_of(each.name), pod, is_ending) for each in pod.inits]
+    pod, records = draft.pod, draft.records
+    inits = [init_status(each, records[each.name], draft.run_of(each.name), pod, is_ending) for each in pod.inits]
     waiting = CREATING if standing.is_initialized or not pod.inits else INITIALIZING
     mains = [
-        main_status(each, lives[each.name], draft.run_of(each.name), pod, is_ending, waiting)
+        main_status(each, records[each.name], draft.run_of(each.name), pod, is_ending, waiting)
         for each in pod.spec.containers
     ]
     draft.events += new_waits(pod, (*inits, *mains))
@@ -308,15 +316,15 @@ def _with_end(pod: KubeletPod, memory: Memory, now: datetime, wakes: list[dateti
 
 
 def _stopped(
-    pod: KubeletPod, lives: Mapping[str, ContainerRecord], kill_at: datetime | None, now: datetime
+    pod: KubeletPod, records: Mapping[str, ContainerRecord], kill_at: datetime | None, now: datetime
 ) -> dict[str, ContainerRecord]:
     deadline = kill_at or now + timedelta(seconds=pod.grace_s)
-    stopped = dict(lives)
+    stopped = dict(records)
 
     def stop(container: Container) -> None:
-        life = stopped[container.name]
-        if life.is_ordered and life.ended is None and (life.kill_at is None or life.kill_at > deadline):
-            stopped[container.name] = replace(life, kill_at=deadline)
+        record = stopped[container.name]
+        if record.is_ordered and record.ended is None and (record.kill_at is None or record.kill_at > deadline):
+            stopped[container.name] = replace(record, kill_at=deadline)
 
     sidecars = [container for container in pod.inits if container.is_sidecar]
     others = [container for container in pod.all_containers if container not in sidecars]
@@ -330,21 +338,21 @@ def _stopped(
     return stopped
 
 
-def _still_run(lives: Mapping[str, ContainerRecord], containers: Iterable[Container]) -> bool:
-    return any(lives[container.name].is_ordered and lives[container.name].ended is None for container in containers)
+def _still_run(records: Mapping[str, ContainerRecord], containers: Iterable[Container]) -> bool:
+    return any(records[container.name].is_ordered and records[container.name].ended is None for container in containers)
 
 
 def _probed(
-    container: Container, life: ContainerRecord, is_stopping: bool, now: datetime
+    container: Container, record: ContainerRecord, is_stopping: bool, now: datetime
 ) -> tuple[ContainerRecord, list[tuple[DueProbe, datetime]]]:
-    tallies = dict(life.tallies)
+    tallies = dict(record.tallies)
     found = []
     for check, probe in health.in_force(container, tallies, is_stopping=is_stopping):
         tally = tallies.get(check)
         if tally is None:
-            tally = tallies[check] = health.first_tally(probe, life.started_at or now, now)
-        found.append((DueProbe(container.name, life.attempt, check, probe), tally.next_at))
-    return (replace(life, tallies=tallies) if tallies != life.tallies else life), found
+            tally = tallies[check] = health.first_tally(probe, record.started_at or now, now)
+        found.append((DueProbe(container.name, record.attempt, check, probe), tally.next_at))
+    return (replace(record, tallies=tallies) if tallies != record.tallies else record), found
 
 
 def _without_probes(pod: KubeletPod) -> KubeletPod:

@@ -34,16 +34,16 @@ class PodMirror(Mirror[KubeletPod]):
         super().apply((exists, pod) for exists, pod in changes if not exists or self._is_ours(pod.spec.node_name))
 
     async def adopt(self, node: str) -> None:
-        """Take in what was bound to a node before it became ours; the watch has told and we have dropped it."""
+        """Take in what was bound to a node before it became ours; the watch has delivered it and we have dropped it."""
         for pod in await self._client.list(PODS, query=selectors(field=f"spec.nodeName={node}")):
             if self.get(pod.key) is None:
                 self.apply([(True, pod)])
 
     def release(self, node: str) -> None:
-        """Forget the pods of a node that is not ours any more: the watch tells nothing of them from now on."""
+        """Forget the pods of a node that is not ours any more: the watch ignores them from now on."""
         self.apply([(False, pod) for pod in list(self) if pod.spec.node_name == node])
 
     def forget(self, pod: KubeletPod) -> None:
-        """It turned out to be gone; needed only for one that came by `adopt`, the watch tells of all others."""
+        """It turned out to be gone; needed only for one that came by `adopt`, the watch delivers all others."""
         if self.get(pod.key) is pod:
             self.apply([(False, pod)])

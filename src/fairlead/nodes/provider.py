@@ -42,7 +42,7 @@ class ProviderError(Exception):
 
 
 class NotNow(ProviderError):
-    """What a pod runs on cannot be reached for a while: nothing is lost, and nobody need be told."""
+    """What a pod runs on cannot be reached for a while: nothing is lost, and nothing is reported."""
 
 
 class Unsupported(Exception):
@@ -72,7 +72,7 @@ class Traits:
     own_addresses: bool = True
     """Every pod has an address of its own; without, pods of a node may share one."""
     ends_by_itself: bool = True
-    """Containers may end by themselves, with an exit code; without, they run until they are told to end."""
+    """Containers may end by themselves, with an exit code; without, they run until they are stopped."""
     outlives_us: bool = False
     """What runs goes on when `run` is cancelled, and is found again by `adopt`."""
 

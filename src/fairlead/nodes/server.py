@@ -1,7 +1,7 @@
 """The kubelet's HTTP API for virtual nodes: logs, pods, statistics; TLS and authentication on every path.
 
 The API server calls it for `kubectl logs`, a metrics server for usage. One server serves every node of the process;
-nodes with addresses of their own are told apart by the address that was called. exec, attach and port-forward answer
+nodes with addresses of their own are distinguished by the address that was called. exec, attach and port-forward answer
 501 with a sentence. It never changes anything.
 """
 
@@ -30,7 +30,7 @@ from fairlead.nodes.spec import KubeletPod
 log = structlog.get_logger("fairlead.nodes.server")
 
 TokenCheck = Callable[[str], Awaitable[bool]]
-"""Whether the bearer of a token may read what this server tells."""
+"""Whether the bearer of a token may read what this server serves."""
 
 # The name in the certificate with which API servers call kubelets, as kubeadm and its kin write it.
 MOST_LOG_NUMBER = 2**63 - 1

@@ -10,7 +10,8 @@ import msgspec
 
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ApiStruct, Condition, ObjectMeta
-from fairlead.model.pod import Affinity, PodIP, ResourceRequirements
+from fairlead.model.pod import Affinity, ContainerPort, PodIP, ResourceRequirements
+from fairlead.model.pod_state import PodState
 from fairlead.model.quantity import Quantity
 from fairlead.model.taints import Toleration
 
@@ -115,14 +116,6 @@ class Lifecycle(ApiStruct):
 # --- containers and volumes -------------------------------------------------------------------------------
 
 
-class Port(ApiStruct):
-    container_port: int = 0
-    host_port: int = 0
-    host_ip: str = msgspec.field(default="", name="hostIP")
-    name: str = ""
-    protocol: str = "TCP"
-
-
 class VolumeMount(ApiStruct):
     name: str = ""
     mount_path: str = ""
@@ -139,7 +132,7 @@ class Container(ApiStruct):
     working_dir: str = ""
     env: tuple[EnvVar, ...] | None = None
     env_from: tuple[EnvFrom, ...] | None = None
-    ports: tuple[Port, ...] | None = None
+    ports: tuple[ContainerPort, ...] | None = None
     resources: ResourceRequirements = ResourceRequirements()
     volume_mounts: tuple[VolumeMount, ...] | None = None
     startup_probe: Probe | None = None
@@ -329,7 +322,7 @@ class PodStatus(ApiStruct):
     observed_generation: int = 0
 
 
-class KubeletPod(ApiStruct):
+class KubeletPod(PodState, ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -341,14 +334,6 @@ class KubeletPod(ApiStruct):
     @property
     def uid(self) -> str:
         return self.metadata.uid
-
-    @property
-    def is_terminating(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
-
-    @property
-    def is_finished(self) -> bool:
-        return self.status.phase in ("Succeeded", "Failed")
 
     @property
     def inits(self) -> tuple[Container, ...]:

@@ -182,7 +182,7 @@ class PlaceReason(ExplanationPart, frozen=True):
 
 
 class PodExplanation(ExplanationPart, frozen=True):
-    """What became of a pod and why. `of` is `decision` for the snapshot it was decided on, `now` for the cluster."""
+    """Where a pod is and why. `of` is `decision` for the snapshot it was decided on, `now` for the cluster."""
 
     pod: str
     scheduler: str

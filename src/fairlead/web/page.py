@@ -54,7 +54,7 @@ def page(table: RouteTable) -> bytes:
 <h1>Fairlead <small>API {escape(info["version"])}</small></h1>
 <p class="lead">{escape(info["description"])}</p>
 <p><nav><a href="#shapes">Shapes</a><a href="/openapi.json">OpenAPI document</a><a href="/metrics">Metrics</a></nav></p>
-<h3>A token goes with every call</h3>
+<h3>Every call needs a token</h3>
 <pre>curl -H "Authorization: Bearer $TOKEN" "$URL/schedulePod"</pre>
 <h2>Routes</h2>
 {"".join(operations) or "<p>None are served yet.</p>"}
@@ -69,6 +69,15 @@ def page_route(table: RouteTable) -> Route:
         return Answer(page(table), content_type="text/html; charset=utf-8")
 
     return Route("GET", "/docs", handle, "This API, for people", public=True, hidden=True)
+
+
+def root_route() -> Route:
+    """A browser that opens the address alone gets to the page."""
+
+    async def handle(_: Call) -> Answer:
+        return Answer(b"", 302, "text/plain; charset=utf-8", {"Location": "/docs"})
+
+    return Route("GET", "/", handle, "To the page of this API", public=True, hidden=True)
 
 
 def _operation(path: str, method: str, operation: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 Constrained: leave to do *this* while being another (`impersonate-on:<mode>:<verb>` on what is asked for) and leave to
 be that other (`impersonate:<mode>`). Old: leave to be that other (`impersonate`), whatever is then done. Whoever has
-neither is told what the way that worked for them last, or else the first, said.
+neither gets the answer of the way that last worked for them, else of the first.
 """
 
 import re

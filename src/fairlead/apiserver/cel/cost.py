@@ -60,7 +60,7 @@ def _tree(text: str) -> Node | None:
     try:
         node = parse(text)
     except SyntaxMistake:
-        return None  # said when it is compiled
+        return None  # reported when it is compiled
     return node if _has_loop(node) else None
 
 

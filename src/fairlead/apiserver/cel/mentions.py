@@ -31,7 +31,7 @@ def _mentioned(text: str) -> dict[str, tuple[Path, ...]] | None:
     try:
         _collect(parse(text), found)
     except SyntaxMistake:
-        return None  # said when it is compiled
+        return None  # reported when it is compiled
     return {name: tuple(sorted(paths, key=lambda path: (len(path), path))) for name, paths in found.items()}
 
 

@@ -99,7 +99,7 @@ class Watching:
             try:
                 await self._rest.ready(self._resource, *seen)
                 lines = [line for change in changes if (line := self._event(change)) is not None]
-            except Failure as failure:  # an object that cannot be told in this version
+            except Failure as failure:  # an object that cannot be converted to this version
                 yield _error(failure)
                 return
             if changes:

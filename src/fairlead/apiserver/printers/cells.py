@@ -30,7 +30,7 @@ def autoscaler(thing: JsonObject) -> list[Any]:
 
 
 def _metrics(thing: JsonObject) -> list[JsonObject]:
-    """As autoscaling/v2 has them; v1 tells one in a field and keeps the others in an annotation."""
+    """As autoscaling/v2 has them; v1 has one in a field and the others in an annotation."""
     spec = thing["spec"]
     if "metrics" in spec:
         return list(spec["metrics"] or ())

@@ -46,7 +46,7 @@ class TableForm:
             if form is None and kind not in SERVED[1:]:
                 return None
             if form is None and accept.count(",") == 0:
-                return None  # a client that takes protobuf or YAML alone takes JSON too, or is told by its type
+                return None  # a client that takes protobuf or YAML alone takes JSON too, or fails by its type
         listed = ", ".join(SERVED)
         if known:
             raise Failure(406, "NotAcceptable", f"only the following media types are accepted: {listed}")

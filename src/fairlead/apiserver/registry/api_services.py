@@ -69,7 +69,7 @@ class Backends:
         self._client_context = client_context
         self._contexts: dict[tuple[str, bool], ssl.SSLContext] = {}
         self._backends: dict[tuple[str, str], Backend] = {}
-        # What each backend said it serves when it was last looked at, as an APIResourceList.
+        # What each backend served at the last look, as an APIResourceList.
         self.served: dict[tuple[str, str], list[JsonObject]] = {}
         self.changed = asyncio.Event()
         for _, entry in reader.store.items(PLACE):

@@ -9,7 +9,7 @@ from fairlead.apiserver.failures import Failure, internal, invalid
 from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.validation.core import services
 from fairlead.apiserver.validation.errors import Errors, bounded
-from fairlead.apiserver.validation.errors import invalid as said
+from fairlead.apiserver.validation.errors import invalid as invalid_field
 
 
 class Addresses:
@@ -90,10 +90,12 @@ class Addresses:
             for number, what in ((len(given), "cluster IPs"), (len(families), "IP families")):
                 if number == 2:
                     why = f"must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
-                    errors.append(said("spec.ipFamilyPolicy", policy, why))
+                    errors.append(invalid_field("spec.ipFamilyPolicy", policy, why))
         for index, address in enumerate(given):
             if index >= len(families) and ":" in address:
-                errors.append(said(f"spec.clusterIPs[{index}]", given, "IPv6 is not configured on this cluster"))
+                errors.append(
+                    invalid_field(f"spec.clusterIPs[{index}]", given, "IPv6 is not configured on this cluster")
+                )
         _refuse(service, errors)
         families = families or ["IPv4"]
         if alone:
@@ -102,11 +104,13 @@ class Addresses:
         else:
             if policy == "RequireDualStack":
                 errors.append(
-                    said("spec.ipFamilyPolicy", policy, "this cluster is not configured for dual-stack services")
+                    invalid_field(
+                        "spec.ipFamilyPolicy", policy, "this cluster is not configured for dual-stack services"
+                    )
                 )
             for index, family in enumerate(families):
                 if family != "IPv4":
-                    errors.append(said(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
+                    errors.append(invalid_field(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
             _refuse(service, errors)
         spec["ipFamilies"] = families
 
@@ -182,7 +186,7 @@ def keep_what_was_given(new: JsonObject, old: JsonObject) -> None:
 
 
 def _service_invalid(service: JsonObject, field: str, value: Any, why: str) -> Failure:
-    return _failure(service, [said(field, value, why)])
+    return _failure(service, [invalid_field(field, value, why)])
 
 
 def _refuse(service: JsonObject, errors: Errors) -> None:

@@ -152,7 +152,7 @@ def _container(container: Json) -> None:
 
 
 def pull_policy(image: str) -> str:
-    """Always for `latest`, said or meant; an image with another tag or a digest, or no image at all, IfNotPresent."""
+    """Always for the tag `latest`, explicit or implied; IfNotPresent for another tag, a digest or no image at all."""
     found = _IMAGE.fullmatch(image)
     if found is None:
         return "IfNotPresent"
@@ -417,7 +417,7 @@ def _network_policy(obj: Json) -> None:
 
 def _ingress_class(obj: Json) -> None:
     parameters = _spec(obj).get("parameters")
-    if parameters is not None and parameters.get("scope") is None:  # told as null where it is not set
+    if parameters is not None and parameters.get("scope") is None:  # null where it is not set
         parameters["scope"] = "Cluster"
 
 

@@ -174,7 +174,7 @@ PATCHES = ("apply-patch+yaml", "json-patch+json", "merge-patch+json", "strategic
 def resource_paths(resource: Resource, schema: str | None, patches: tuple[str, ...] = PATCHES) -> Json:
     """The OpenAPI paths of a resource and its subresources; `schema` names the component of its kind.
 
-    Clients choose how to patch by the `patches` that are told here.
+    Clients choose how to patch by the `patches` that are listed here.
     """
     parent = f"{resource.path}/namespaces/{{namespace}}" if resource.namespaced else resource.path
     collection = f"{parent}/{resource.plural}"

@@ -2,7 +2,7 @@
 
 Built-in kinds get theirs from the facts (`for_kind`), custom kinds from their definition (`crd.py`). Patches and
 applies walk the same tree. `decode` compiles each struct once into a closure: types are checked, null is absence,
-unknown fields are dropped and told, empty fields vanish or stay as `omitempty` says, quantities and times are
+unknown fields are dropped and reported, empty fields vanish or stay as `omitempty` says, quantities and times are
 rewritten in their one canonical form; what comes out is what the server would store.
 """
 
@@ -40,7 +40,7 @@ class Notes(list[str]):
 
 Read = Callable[[Any, Notes], Any]
 
-# How many unknown and repeated fields are told, as Go's decoder counts them.
+# How many unknown and repeated fields are reported, as Go's decoder counts them.
 MOST_STRICT: Final = 100
 OMIT: Final = object()
 _GO = {"string": "string", "bool": "bool", "int32": "int32", "int64": "int64", "double": "float64", "bytes": "[]uint8"}
@@ -213,7 +213,7 @@ class _Mismatch(Exception):
 
     def __init__(self, seen: str, expected: str, *, final: bool = False) -> None:
         super().__init__()
-        self.final = final  # said by the type's own reader, at which Go stops
+        self.final = final  # reported by the type's own reader, at which Go stops
         self.seen = seen
         self.expected = expected
         self.struct = ""
@@ -562,7 +562,7 @@ def _double_reader(go: str, omit: bool) -> Read:
 
 
 def _read_quantity(value: Any, unknown: Notes) -> Any:
-    # A number is told as JSON has it, but for the plus that only Python writes into 1e30.
+    # A number is shown as JSON has it, but for the plus that only Python writes into 1e30.
     return canonical_quantity(value.strip() if type(value) is str else json.dumps(value).replace("e+", "e"))
 
 
@@ -620,7 +620,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def parse(body: bytes) -> Parsed:
-    """Reads JSON as Go does: duplicate fields are told, bad UTF-8 becomes U+FFFD, errors carry Go's texts."""
+    """Reads JSON as Go does: duplicate fields are reported, bad UTF-8 becomes U+FFFD, errors carry Go's texts."""
     text = body.decode("utf-8", "replace")
     repeated = False
 

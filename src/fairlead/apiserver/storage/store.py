@@ -1,7 +1,7 @@
 """The store: every object of the embedded cluster, durable in SQLite, with one revision for all kinds.
 
 Objects are kept in memory as the bytes they are answered with; SQLite holds the same bytes and the recent
-changes. Writes of one loop turn are committed together, and nobody is told of a write before its commit.
+changes. Writes of one loop turn are committed together, and no watcher gets a write before its commit.
 One process owns a data folder; nothing here knows HTTP or what an object means.
 """
 
@@ -155,7 +155,7 @@ class Store:
             except BaseException:
                 self.close()
                 raise
-        self.committed = self.revision  # how far watchers have been told
+        self.committed = self.revision  # the revision that watchers have got
 
     # -- reading --------------------------------------------------------------------------------------------
 
@@ -290,7 +290,7 @@ class Store:
         failed = Unwritable(f"the data folder does not take what is written: {problem}; make room and try again")
         if commit is not None and not commit.done():
             commit.set_exception(failed)
-            commit.exception()  # often nobody but the writer at fault waits, and that one is told directly
+            commit.exception()  # often only the failed writer waits, and it gets the exception directly
         return failed
 
     def compact(self, kind: str) -> None:

@@ -179,7 +179,7 @@ def _path(given: str, path: str) -> Errors:
 
 
 def review_versions(versions: list[str], path: str, hint: str) -> Errors:
-    """`hint`: what is said where there are none."""
+    """`hint`: the message where there are none."""
     if not versions:
         return [required(path, hint)]
     found: Errors = []

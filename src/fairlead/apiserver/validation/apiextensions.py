@@ -431,7 +431,7 @@ def _defaults(schema: Json, path: str, *, is_root: bool = False) -> Errors:
     if isinstance(schema.get("items"), dict):
         found += _defaults(schema["items"], f"{path}.items")
     for name, inner in (schema.get("properties") or {}).items():
-        if not (is_object and name in ("apiVersion", "kind", "metadata")):  # what is said of these is not asked
+        if not (is_object and name in ("apiVersion", "kind", "metadata")):  # these may be described freely
             found += _defaults(inner, below(path, f".properties[{name}]"))
     return found
 

@@ -21,7 +21,7 @@ _ORDERS = (
 # How much the complaints about an object may say altogether: a list that is quoted for each of its items is squared,
 # and so is a long key in the path of all that is below it.
 MOST_SHOWN: Final = 1 << 20
-# How long a path grows: below that, and at most one key of that length, it is told as it is.
+# How long a path grows: below that, and at most one key of that length, it is shown as it is.
 MOST_PATH: Final = 4096
 SHORT: Final = 100
 LONG: Final = 300
@@ -45,7 +45,7 @@ class _FieldError(NamedTuple):
 
 
 class FieldError(_FieldError):
-    """Takes its share of what may be said, and is short once that is spent."""
+    """Takes its share of the answer's size, and is short once that is used up."""
 
     __slots__ = ()
 

@@ -14,7 +14,7 @@ _BUDGET_FIELDS = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvi
 
 
 def budget(obj: Json) -> Errors:
-    # What is wrong with its metadata is told where nothing else is.
+    # Mistakes in its metadata are reported where there are no others.
     return _budget_spec(obj["spec"]) or metadata.on_create(obj["metadata"], True, names.path_segment, core=False)
 
 

@@ -144,7 +144,7 @@ def _extensions(schema: Json, kind: str, path: str, level: str) -> Errors:
 
 
 def _described_meta(schema: Json, path: str, level: str) -> Errors:
-    """What is said of apiVersion, kind and metadata, which every object has without being told."""
+    """What a schema may say about apiVersion, kind and metadata, which every object has anyway."""
     properties = schema.get("properties") or {}
     found: Errors = []
     is_object = level == "root" or schema.get("x-kubernetes-embedded-resource")
@@ -318,7 +318,7 @@ def _exclusive(schema: Json, path: str) -> Errors:
     if schema.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         found.append(forbidden(f"{path}.uniqueItems", text))
-    # An object is a struct or a map; that a struct may hold anything else, too, can be said.
+    # An object is a struct or a map; that a struct may hold anything else, too, can be stated.
     if schema.get("properties") and schema.get("additionalProperties") not in (None, True):
         text = "additionalProperties and properties are mutual exclusive"
         found.append(forbidden(f"{path}.additionalProperties", text))

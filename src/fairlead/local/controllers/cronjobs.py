@@ -1,6 +1,6 @@
 """CronJobs: a Job for each time on the schedule, at most one late, and old ones cleared away.
 
-A Job's name tells the minute it stands for, so one time is never run twice; when it last ran is read off the Jobs
+A Job's name has the minute it stands for, so one time is never run twice; when it last ran is read off the Jobs
 that are there, so a create that failed is not forgotten.
 """
 

@@ -29,7 +29,7 @@ class Revision:
 def revision_data(template: Json) -> Json:
     """A patch that puts the template back, as kubectl applies it.
 
-    Its fields are in order: kubectl tells by the bytes whether a revision is what is there already.
+    Its fields are in order: kubectl compares the bytes to see whether a revision exists already.
     """
     found: Json = _in_order({"spec": {"template": {**template, "$patch": "replace"}}})
     return found
@@ -84,7 +84,7 @@ def plan_revision(
             "name": name,
             "namespace": owner.namespace,
             "labels": {**((template.get("metadata") or {}).get("labels") or {}), label: hashed},
-            "annotations": dict(owner.annotations),  # why it was changed is told there
+            "annotations": dict(owner.annotations),  # the change cause is there
             "ownerReferences": [controller_reference(kind, owner)],
         },
         "data": data,

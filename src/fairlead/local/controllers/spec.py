@@ -12,6 +12,7 @@ from fairlead.model.kinds import EVENTS, LEASES, ConfigMap, Kind
 from fairlead.model.meta import ApiObject, ApiStruct, Condition, ObjectMeta
 from fairlead.model.numbers import whole_number
 from fairlead.model.pod import PodIP
+from fairlead.model.pod_state import PodState
 from fairlead.model.quantity import nanos
 from fairlead.model.selectors import LabelSelector, Selector, SelectorError, parse_label_selector
 from fairlead.model.taints import Taint
@@ -75,17 +76,9 @@ class PodStatus(ApiStruct):
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
-class ControllerPod(ApiObject):
+class ControllerPod(PodState, ApiObject):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
-
-    @property
-    def is_terminating(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
-
-    @property
-    def is_finished(self) -> bool:
-        return self.status.phase in ("Succeeded", "Failed")
 
     @property
     def is_active(self) -> bool:
@@ -95,9 +88,6 @@ class ControllerPod(ApiObject):
     def is_ready(self) -> bool:
         ready = self.condition("Ready")
         return ready is not None and ready.status == "True"
-
-    def condition(self, kind: str) -> Condition | None:
-        return next((condition for condition in self.status.conditions or () if condition.type == kind), None)
 
 
 class NodeTaint(Taint):

@@ -1,8 +1,8 @@
-"""Claims and volumes: who gets which, who has a new one made, and what becomes of one that nobody needs any more.
+"""Claims and volumes: which claim gets which volume, when a new one is provisioned, and when one is deleted.
 
-A claim is bound in three looks: the volume is reserved for it (refused if another write came first); once that is seen,
-the claim is told; then both say so in their status. A claim whose class waits for its first consumer waits until a
-scheduler has chosen a node. Volumes of our own class are folders of this machine.
+A claim is bound in three steps: the volume gets its claimRef (refused if another write came first); once that is
+observed, the claim gets its volumeName; then both get the phase Bound. A claim whose class waits for its first
+consumer waits until a scheduler has chosen a node. Volumes of our own class are folders of this machine.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -57,5 +57,5 @@ def host_ports(pod: KubeletPod, node_ip: str) -> list[tuple[Address, int]]:
         ((port.host_ip if port.host_ip not in ("", "0.0.0.0") else node_ip, port.host_port), port.container_port)
         for container in pod.all_containers
         for port in container.ports or ()
-        if port.host_port and port.protocol == "TCP"
+        if port.host_port and (port.protocol or "TCP") == "TCP"
     ]

@@ -1,6 +1,6 @@
 """The image table: which program an image name stands for where there are no images.
 
-Used by the process provider; docs/images.md tells users. A container's `command` and `args` mean what they mean on
+Used by the process provider; docs/images.md is for users. A container's `command` and `args` mean what they mean on
 Kubernetes: they replace the image's entry point and its arguments.
 """
 

@@ -89,7 +89,7 @@ class ProcessProvider:
     ) -> None:
         """`folder` is the provider's own; with `mounts=False` pods get no mount namespaces even where allowed.
 
-        `low_ports` tells whether pods may listen below 1024; left out, this process's own right counts. `private` is
+        `low_ports`: whether pods may listen below 1024; left out, this process's own right counts. `private` is
         what pods do not see, where that is more than the provider's folder. `node_addresses` are those of the nodes
         whose pods it runs; one that is left out has the machine's.
         """

@@ -50,14 +50,14 @@ class Span:
 class Stages:
     """What becomes of a run: Running after `start_after`, over after `exit_after` more, failed at `failure_rate`.
 
-    Without `exit_after` a container runs until it is stopped; an init container always ends, at once if not said.
+    Without `exit_after` a container runs until it is stopped; an init container always ends, at once by default.
     """
 
     start_after: Span = Span(0.0, 0.0)
     exit_after: Span | None = None
     exit_code: int = 0
     failure_rate: float = 0.0
-    # What is told to end does so after this long, unless its grace is shorter.
+    # A container that is stopped ends after this long, unless its grace is shorter.
     stop_after: Span = Span(0.0, 0.0)
 
 

@@ -174,7 +174,7 @@ def _pods(service: Service, by_service: Mapping[str, list[EndpointSlice]]) -> li
 
 
 def service_env(services: Iterable[Service], namespace: str, api: Address | None = None) -> dict[str, str]:
-    """The variables Kubernetes tells Services by: those of the namespace, and where the API is."""
+    """The environment variables of Services, as Kubernetes sets them: those of the namespace, and where the API is."""
     env: dict[str, str] = {}
     for service in sorted(services, key=lambda service: service.metadata.name):
         is_api = service.metadata.key == "default/kubernetes"

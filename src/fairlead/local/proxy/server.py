@@ -145,7 +145,7 @@ async def _joined(
     their_reader: asyncio.StreamReader,
     their_writer: asyncio.StreamWriter,
 ) -> None:
-    """Everything one side says reaches the other, until both have said all."""
+    """Copies everything from each side to the other, until both have ended."""
     with contextlib.suppress(OSError):
         async with asyncio.TaskGroup() as both:
             both.create_task(_pumped(reader, their_writer))
@@ -178,7 +178,7 @@ class ServiceProxy:
         on_names: OnNames | None = None,
         publish: Publish | None = None,
     ) -> None:
-        """`api`: where pods reach the API server; `on_names` is told what names mean whenever that changes.
+        """`api`: where pods reach the API server; `on_names` gets the addresses of names whenever they change.
 
         Without `publish` load balancers get no address.
         """

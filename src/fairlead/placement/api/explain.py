@@ -64,7 +64,7 @@ class DecisionSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
 
 class DecisionList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The newest first. `kept` is how many decisions are kept at present."""
+    """The newest first. `kept` is how many decisions are stored."""
 
     kept: int
     decisions: tuple[DecisionSummary, ...]
@@ -88,19 +88,19 @@ class Explain:
                 "GET",
                 "/explain/pods/{namespace}/{name}",
                 self.pod,
-                "Why a pod is where it is, or what keeps it from being anywhere",
+                "Why a pod is on its node, or what keeps it pending",
                 "A placed pod is explained by the decision that placed it while that is kept, else by the cluster as "
                 "it is now. Needs `get` on the pod.",
                 gives={200: PodExplanation},
                 parameters=pod,
-                query={"all": "`true` tells of every node, not only of the best and of examples."},
+                query={"all": "`true` lists every node, not only the best and examples."},
             ),
             Route(
                 "GET",
                 "/decisions",
                 self.list,
                 "The last decisions of this process",
-                "Needs `get` on the pod asked for, else `list` on pods of the namespace, or of all.",
+                "Needs `get` on the pod that is named, else `list` on pods of the namespace, or of all.",
                 gives={200: DecisionList},
                 query={
                     "pod": "Only of this pod, as namespace/name.",
@@ -199,7 +199,7 @@ class Explain:
             at=rfc3339(decision.at),
         )
         if decision.pod is None:
-            return lambda: _replaced(answer, notes=("it was decided as one of a unit; the decision tells of them all",))
+            return lambda: _replaced(answer, notes=("it was decided as one of a unit; the decision has all of them",))
         return lambda: _replaced(answer, explanation=explain_former(decision, former, whole=whole))
 
     async def _reticent(self, call: Call, own: str, blockage: Blockage) -> Blockage:

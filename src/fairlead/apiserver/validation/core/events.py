@@ -79,7 +79,7 @@ def _sense(obj: Json, controller: str) -> Errors:
     about, space = (obj.get("involvedObject") or {}).get("namespace", ""), obj["metadata"].get("namespace", "")
     elsewhere = invalid("involvedObject.namespace", about, "does not match event.namespace")
     if not obj.get("eventTime"):
-        # What concerns something without a namespace is told in `default`.
+        # Events about objects without a namespace are in `default`.
         return [elsewhere] if about != space and (about or space != "default") else []
     if not about and space not in ("default", "kube-system"):
         found.append(elsewhere)
