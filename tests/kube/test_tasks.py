@@ -78,7 +78,13 @@ def rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             f"--proxy-client-cert-file={proxy.cert}",
             f"--proxy-client-key-file={proxy.key}",
         ]
-        yield own.start(controller_manager=True, apiserver_flags=[DUAL_STACK, *aggregation], manifests=MANIFESTS)
+        yield own.start(
+            controller_manager=True,
+            apiserver_flags=[DUAL_STACK, *aggregation],
+            # Nobody renews the heartbeats of nodes.
+            controller_manager_flags=["--node-monitor-grace-period=24h"],
+            manifests=MANIFESTS,
+        )
 
 
 @pytest.fixture

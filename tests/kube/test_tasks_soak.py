@@ -6,18 +6,15 @@ from pathlib import Path
 import pytest
 
 from tests.rigs.kube.servers import Rig
-from tests.soak.tasks import DUAL_STACK, MANIFESTS, soak
+from tests.soak.tasks import soak, start
 
 
-# Killed twice at each write of two phases; a busy machine takes its time.
+# Killed twice at each write of a phase; a busy machine takes its time.
 @pytest.mark.timeout(600)
-async def test_s38_to_s47_whatever_happens_at_a_write_there_is_one_carrier_and_in_the_end_none(
+async def test_s38_to_s43_killed_or_deleted_at_a_write_leaves_one_carrier_and_in_the_end_none(
     new_rig: Callable[[], Rig], tmp_path: Path
 ) -> None:
-    rig = new_rig().start(controller_manager=True, apiserver_flags=[DUAL_STACK], manifests=MANIFESTS)
-    story, wrong = await soak(rig, tmp_path, phases=("finish", "removal"), outage_s=8)
+    story, wrong = await soak(start(new_rig()), tmp_path, phases=("removal",), modes=("kill", "recreate"))
     assert wrong == []
-    assert sum(story.kills.values()) >= 6, story.kills
-    assert len(story.recreated) >= 3, story.recreated
-    assert len(story.conflicts) >= 2, story.conflicts
-    assert set(story.outages) == {"finish", "removal"}
+    assert sum(story.kills.values()) == 4, story.kills
+    assert len(story.recreated) >= 2, story.recreated

@@ -539,7 +539,7 @@ async def test_s66_no_target_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(worker, "_dns_services", none)
     await worker.run_round("Netdns", task_of(Netdns, {"target": {"targetDns": {"serviceName": "x"}}}))
-    assert worker.reports[0]["reasonsForFailure"] == "no target was found"
+    assert "there is no Service kube-system/x" in worker.reports[0]["reasonsForFailure"]
 
 
 async def test_a_task_without_a_copy_of_its_secret_fails_with_a_reason() -> None:

@@ -87,6 +87,12 @@ def scale(thing: JsonObject) -> list[Any]:
     return [(thing.get("spec") or {}).get("replicas", 0), (thing.get("status") or {}).get("replicas", 0)]
 
 
+def balanced(thing: JsonObject) -> list[str]:
+    """The addresses of a load balancer, as a Service's column has them."""
+    found = ((thing.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    return sorted({address for place in found if (address := place.get("ip") or place.get("hostname"))})
+
+
 def ingress(thing: JsonObject) -> list[Any]:
     spec = thing["spec"]
     hosts = [rule["host"] for rule in spec.get("rules") or () if rule.get("host")]

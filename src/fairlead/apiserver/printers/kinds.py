@@ -15,7 +15,7 @@ def _service(thing: JsonObject, now: datetime) -> list[Any]:
     kind = spec.get("type", "ClusterIP")
     external = ",".join(spec.get("externalIPs") or ()) or NONE
     if kind == "LoadBalancer":
-        external = external if external != NONE else "<pending>"
+        external = ",".join([*cells.balanced(thing), *(spec.get("externalIPs") or ())]) or "<pending>"
     elif kind == "ExternalName":
         external = spec.get("externalName", "")
     ports = ",".join(

@@ -257,6 +257,17 @@ def dns_targets(spec: NetdnsSpec, services: Iterable[TargetService]) -> list[Dns
     ]
 
 
+def no_dns_target(spec: NetdnsSpec) -> DnsTarget:
+    """What is said where no server was found."""
+    dns = spec.target.target_dns if spec.target is not None else None
+    if dns is not None and dns.service_name:
+        where = f"Service {dns.service_namespace or 'kube-system'}/{dns.service_name}"
+        problem = f"there is no {where}, or it has no cluster address of the families that are tested"
+    else:
+        problem = "the cluster's DNS was not found in kube-system: name it in targetDns.serviceName"
+    return DnsTarget("DNS server", "", 0, (spec.request or DnsRequest()).domain, problem=problem)
+
+
 def _dns_target(server: str, port: int, request: DnsRequest) -> DnsTarget:
     record: Literal["A", "AAAA"] = "AAAA" if _version(server) == 6 else "A"
     problem = "" if server else "the target names no server"

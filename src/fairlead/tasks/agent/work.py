@@ -32,6 +32,7 @@ from fairlead.tasks.agent.targets import (
     http_target,
     load_qps,
     net_reach_targets,
+    no_dns_target,
 )
 from fairlead.tasks.agent.usage import Usage
 from fairlead.tasks.spec import (
@@ -132,7 +133,7 @@ class Worker:
             case AppHttpHealthySpec():
                 targets = [self._http_target(spec)]
             case NetdnsSpec():
-                targets = dns_targets(spec, await self._dns_services(spec))
+                targets = dns_targets(spec, await self._dns_services(spec)) or [no_dns_target(spec)]
         request = spec.request or (
             DnsRequest() if kind == "Netdns" else HttpRequest(qps=10, per_request_timeout_in_ms=500)
         )
