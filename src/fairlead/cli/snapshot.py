@@ -17,7 +17,6 @@ from fairlead.apiserver.schema.defaults import apply_defaults
 from fairlead.apiserver.schema.shape import DecodeError, Schema, decode, for_kind, kind_label
 from fairlead.apiserver.validation.registry import validate_create
 from fairlead.engine.table import NodeTable
-from fairlead.local.controllers.daemonsets import nodes_for, spec_for
 from fairlead.model.node import Node
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import QuantityError
@@ -162,6 +161,9 @@ def _pod_specs(
     """The spec of each pod that the workload's controller would create."""
     template = spec["template"]["spec"]
     if kind == "DaemonSet":
+        # Here, because controllers bring the client of a cluster with them, which placing from files does not need.
+        from fairlead.local.controllers.daemonsets import nodes_for, spec_for
+
         found = nodes_for(template, nodes)
         if not found:
             raise BadInput(f"{document.where}: DaemonSet {name} runs on none of the {len(nodes)} nodes of the snapshot")
