@@ -11,7 +11,7 @@ import pytest
 from fairlead.apiserver.fields import managed, patches
 from fairlead.apiserver.fields.elements import ApplyError
 from fairlead.apiserver.json_values import copied
-from fairlead.apiserver.printers.tables import PRINTERS
+from fairlead.apiserver.printers.kinds import PRINTERS
 from fairlead.apiserver.schema import defaults
 from fairlead.apiserver.schema import shape as schema
 from fairlead.apiserver.schema.custom import CustomKind
