@@ -6,6 +6,7 @@ from typing import Any, TextIO
 
 import msgspec
 import structlog
+from aiohttp.http_exceptions import HttpProcessingError
 
 from fairlead.settings import LogSettings
 
@@ -31,6 +32,13 @@ def start_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
     )
     # What libraries say goes the same way, from warnings on.
     logging.basicConfig(stream=stream, level=max(level, logging.WARNING), format="%(levelname)s %(name)s %(message)s")
+    logging.getLogger("aiohttp.server").addFilter(_is_ours)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """A request that is no HTTP is its sender's mistake, who is told; the library would quote it, tokens and all."""
+    problem = record.exc_info[1] if record.exc_info else None
+    return not isinstance(problem, HttpProcessingError)
 
 
 def _console(colors: bool) -> structlog.dev.ConsoleRenderer:

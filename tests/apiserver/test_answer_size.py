@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from fairlead.apiserver.schema import openapi
 from fairlead.apiserver.validation import admissionregistration, storage
 from fairlead.apiserver.validation.core import services
 from fairlead.apiserver.validation.errors import MOST_SHOWN, FieldError, bounded, invalid
+from fairlead.apiserver.validation.registry import validate_create
 from tests.contract.servers import Contestant, Heard, ours
 
 Json = dict[str, Any]
@@ -227,3 +229,13 @@ def test_a_large_answer_is_sent_in_pieces_and_whole(server: Contestant, monkeypa
     assert len(watched.body.splitlines()) == 3
     assert max(sizes) == pieces.PIECE_BYTES
     assert sum(sizes) >= len(listed.body) + len(watched.body)
+
+
+def test_names_of_device_requests_are_compared_once_each() -> None:
+    asked = [*(f"r{number}" for number in range(30_000)), "r7"]
+    spec = {"devices": {"requests": [], "config": [{"requests": asked}]}}
+    claim = {"metadata": {"name": "c"}, "spec": spec}
+    begun_s = process_time()
+    found = validate_create("resource.k8s.io", "v1", "ResourceClaim", claim)
+    assert process_time() - begun_s < 4, "each with every other takes 8 s"
+    assert "spec.devices.config[0].requests[30000]" in {each.field for each in found if "Duplicate" in each.type}

@@ -11,8 +11,10 @@ from fairlead.engine.gpus import FEW_MODELS
 from fairlead.engine.labels import FEW_NODES, MAX_COLUMNS
 from fairlead.engine.pod_classes import FIRST_SWEEP
 from fairlead.engine.profile import kube_profile
+from fairlead.engine.spread import MOST_CONSTRAINTS
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import MOST_SCALARS, NodeTable
+from fairlead.engine.terms import MOST_TERMS
 from fairlead.engine.unit import Member, Unit
 from fairlead.model.node import Node
 from fairlead.model.outcome import Placed, Refused
@@ -138,9 +140,11 @@ def test_a_label_that_no_node_has_makes_no_column() -> None:
     assert isinstance(
         cycle.decide(a_pod("q", affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}})), Placed
     )
-    anti = [{"topologyKey": key, "labelSelector": {"matchLabels": {"a": "b"}}} for key in keys[:2000]]
+    anti = [{"topologyKey": key, "labelSelector": {"matchLabels": {"a": "b"}}} for key in keys[:MOST_TERMS]]
     assert isinstance(cycle.decide(a_pod("r", affinity={"podAntiAffinity": {REQUIRED: anti}})), Placed)
-    spread = [{"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway"} for key in keys[:2000]]
+    spread = [
+        {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway"} for key in keys[:MOST_CONSTRAINTS]
+    ]
     assert isinstance(cycle.decide(a_pod("s", topologySpreadConstraints=spread)), Placed)
     assert len(table.labels.columns) == before
 
@@ -277,14 +281,18 @@ def test_terms_are_forgotten_with_the_pods_that_carry_them() -> None:
     table = a_table([a_node("a", pods=10**6)])
     cycle = Cycle(table, kube_profile())
     for i in range(3):
-        terms = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": f"{i}-{j}"}}} for j in range(300)]
+        terms = [
+            {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": f"{i}-{j}"}}} for j in range(MOST_TERMS)
+        ]
         pod = a_pod(f"p{i}", affinity={"podAntiAffinity": {REQUIRED: terms}})
         assert isinstance(cycle.decide(pod), Placed)
         table.remove_pod(pod.uid)
     table.classes.sweep(())
     assert (table.classes.carried, table.classes.tallies) == ([], {})
-    for i in range(20):
-        terms = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"b": f"{i}-{j}"}}} for j in range(500)]
+    for i in range(40):
+        terms = [
+            {"topologyKey": "zone", "labelSelector": {"matchLabels": {"b": f"{i}-{j}"}}} for j in range(MOST_TERMS)
+        ]
         pod = a_pod(f"q{i}", node="a", affinity={"podAntiAffinity": {REQUIRED: terms}})
         table.add_pod(pod)
         table.remove_pod(pod.uid)

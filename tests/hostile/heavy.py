@@ -91,6 +91,10 @@ _LISTS: tuple[tuple[str, str, Callable[[int], Any]], ...] = (
     ("unknown fields", MAPS, lambda n: {**_map(n), **{f"u{i}": 1 for i in range(n)}}),
     ("scopes", "/api/v1/namespaces/default/resourcequotas",
      lambda n: {**_map(n), "spec": {"scopes": [f"S{i}" for i in range(n)]}}),
+    ("tolerations", PODS, lambda n: {"metadata": {"name": "heavy"}, "spec": {**_pod()["spec"],
+        "tolerations": [{"key": f"k{i}", "operator": "Exists"} for i in range(n)]}}),
+    ("device requests", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
+     lambda n: {**_map(n), "spec": {"devices": {"config": [{"requests": [f"r{i}" for i in range(n)]}]}}}),
     ("a long name", MAPS, lambda n: _map(n, name="x" * n)),
 )  # fmt: skip
 _PATCHES: tuple[tuple[str, str, Callable[[int], Any]], ...] = (

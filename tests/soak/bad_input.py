@@ -9,6 +9,7 @@ import base64
 import copy
 import http.client
 import json
+import os
 import random
 import re
 import ssl
@@ -33,6 +34,8 @@ from tests.hostile import heavy
 MEMORY_MB = 500.0
 # How long one request may make others wait.
 LONGEST_WAIT_S = 0.5
+# How much of a processor one request may take: in proportion to its size, and so much for any.
+LONGEST_WORK_S, WORK_S_PER_MB = 2.0, 6.0
 # What the real server answers with a 500 as well: each is met by a story of the contract, but for the last, for which a
 # range must be used up (232 Services on a real server with a /24).
 KNOWN_500_TEXTS = (
@@ -400,6 +403,12 @@ class Bystander:
         connection.close()
 
 
+def cpu_s(pid: int) -> float:
+    """What the threads of a process have used of processors."""
+    told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def weigh(server: Served, size: int, longest_s: float) -> list[str]:
     """Heavy requests one by one, while a bystander asks for something small; whoever made it wait too long."""
     place, tls = urlsplit(server.url), ssl.create_default_context(cafile=str(server.authority))
@@ -412,13 +421,17 @@ def weigh(server: Served, size: int, longest_s: float) -> list[str]:
     assert connection.getresponse().read()
     for asked in heavy.requests(size):
         with Bystander(server) as bystander:
+            begun_s = cpu_s(server.process.pid)
             connection.request(asked.method, asked.path, asked.body, {**headers, "Content-Type": asked.content})
             answer = connection.getresponse()
             said = answer.read()
+            work_s = cpu_s(server.process.pid) - begun_s
         if answer.status >= 500 and not KNOWN_500.search(said[:300].decode(errors="replace")):
             problems.append(f"{answer.status} {asked.name}: {said[:300]!r}")
         if bystander.longest_s > longest_s:
             problems.append(f"{asked.name}: {len(asked.body)} bytes made others wait {bystander.longest_s:.2f} s")
+        if work_s > LONGEST_WORK_S + WORK_S_PER_MB * len(asked.body) / 1e6:
+            problems.append(f"{asked.name}: {len(asked.body)} bytes took {work_s:.1f} s of the processor")
     connection.close()
     return problems
 

@@ -4,7 +4,7 @@ All tries happen inside one statement and leave no trace when they fail. Pods of
 cost grows with nodes and templates, hardly with members.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -112,16 +112,15 @@ class Gangs:
         for member in members:
             if not member.essential and optional == 0:
                 continue
-            number = self._table.request(member.pod).number
             outcome = None
-            if number not in refused:
+            if not refused or self._table.request(member.pod).number not in refused:
                 outcome = self._cycle_for(unit, member).decide(member.pod, statement, within_N, nominated)
             if isinstance(outcome, Placed):
                 placed.append(outcome)
                 refused.clear()
                 optional -= not member.essential
                 continue
-            refused.add(number)
+            refused.add(self._table.request(member.pod).number)
             missable -= 1
             if missable < 0 or member.essential:
                 statement.rollback(start)
@@ -235,21 +234,23 @@ class Gangs:
         return cycle
 
 
-def orders(unit: Unit, request_of: Callable[[SchedulerPod], Request]) -> list[tuple[Member, ...]]:
+def orders(unit: Unit, request_of: Callable[[SchedulerPod], Request]) -> Iterator[tuple[Member, ...]]:
     """The orders worth trying: as given with essential members first; then largest first, essential ones last."""
     essential = tuple(member for member in unit.waiting if member.essential)
     others = tuple(member for member in unit.waiting if not member.essential)
+    given = (*essential, *others)
+    yield given
 
+    takes = {member.pod.key: request_of(member.pod).takes for member in others}
     # By names in a fixed order: rows of the table are numbered by its history, which must not decide anything.
-    scalars = sorted({name for member in others for name in request_of(member.pod).takes} - {CPU, MEMORY})
+    scalars = sorted({name for each in takes.values() for name in each} - {CPU, MEMORY})
 
     def size(member: Member) -> tuple[int, ...]:
-        takes = request_of(member.pod).takes
-        return tuple(-takes.get(name, 0) for name in (CPU, MEMORY, *scalars))
+        return tuple(-takes[member.pod.key].get(name, 0) for name in (CPU, MEMORY, *scalars))
 
-    given = (*essential, *others)
     by_size = (*sorted(others, key=size), *essential)
-    return [given] if by_size == given else [given, by_size]
+    if by_size != given:
+        yield by_size
 
 
 def _limits(unit: Unit, waiting: int) -> tuple[int, int]:

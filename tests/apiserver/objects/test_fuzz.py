@@ -3,6 +3,7 @@
 import contextlib
 import random
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from fairlead.apiserver.fields import managed, patches
 from fairlead.apiserver.fields.elements import ApplyError
 from fairlead.apiserver.json_values import copied
+from fairlead.apiserver.printers.kinds import PRINTERS
 from fairlead.apiserver.schema import defaults
 from fairlead.apiserver.schema import shape as schema
 from fairlead.apiserver.schema.custom import CustomKind
+from fairlead.apiserver.schema.facts import load
 from fairlead.apiserver.validation import registry as validate
 from tests.apiserver.objects import customs, manifests, mistakes
 
@@ -36,6 +39,14 @@ ODD: tuple[Any, ...] = (
     2**40,
     [""],
     {"": ""},
+    "\0",
+    "9" * 5000,
+    10**30,
+    -(2**63) - 1,
+    "1e400",
+    "٣",
+    "0001-01-01T00:00:00Z",
+    "x" * 300_000,
 )
 KNOWN = [*manifests.GOOD.values(), *mistakes.MISTAKES.values()]
 REFUSED = (schema.DecodeError, patches.PatchFailed, managed.ApplyConflict, ApplyError)
@@ -122,3 +133,34 @@ def test_custom_kinds() -> None:
         assert schema.decode(shape, obj, "").unknown == []
         read += 1
     assert 0 < read < 600, "some of what is drawn can be read, and some cannot"
+
+
+def test_whatever_is_valid_is_printed() -> None:
+    """A row that cannot be printed would hide all others of the kind from `kubectl get`."""
+    claimed = manifests.volume(claimRef={"apiVersion": "v1", "kind": "X", "namespace": "n", "name": "c", "uid": "u"})
+    printed = 0
+    for manifest in (claimed, *manifests.GOOD.values()):
+        group, _, version = manifest["apiVersion"].rpartition("/")
+        kind = manifest["kind"]
+        resource, shape = load().by_kind.get((group, version, kind)), schema.for_kind(group, version, kind)
+        found = None if resource is None else PRINTERS.get(f"{group}/{resource.plural}")
+        if found is None or shape is None:
+            continue
+        paths = [path for path in places(manifest) if path[0] not in ("apiVersion", "kind", "metadata")]
+        for *parents, last in paths:
+            bare: Json = copied(manifest)
+            bare["metadata"] |= {"namespace": "default"} if resource is not None and resource.namespaced else {}
+            here: Any = bare
+            for step in parents:
+                here = here[step]
+            del here[last]
+            try:
+                obj = schema.decode(shape, bare, "").value
+            except REFUSED:
+                continue
+            defaults.apply_defaults(group, version, kind, obj)
+            if not validate.validate_create(group, version, kind, obj):
+                row = found[1]({**obj, "metadata": {**obj["metadata"], "name": "a"}}, datetime(2026, 1, 2, tzinfo=UTC))
+                assert len(row) == len(found[0]), (kind, parents, last)
+                printed += 1
+    assert printed > 100

@@ -102,7 +102,9 @@ class Schema:
     granular: str = field(init=False)  # `map` or `list` where the parts are owned one by one
 
     def __post_init__(self) -> None:
-        whole = self.map_type == "atomic" or (self.struct is not None and self.struct.atomic)
+        whole = self.map_type == "atomic" or (
+            self.struct is not None and self.struct.atomic and self.map_type != "granular"
+        )
         if self.form == "list":
             self.granular = "list" if self.list_type in ("set", "map") else ""
         else:

@@ -178,6 +178,7 @@ def _constraint(constraint: Json, path: str, known: set[str]) -> Errors:
 
 def _references(given: list[str] | None, known: set[str], path: str) -> Errors:
     found: Errors = []
+    seen: set[str] = set()
     for index, name in enumerate(given or ()):
         here = f"{path}[{index}]"
         parts = name.split("/")
@@ -185,8 +186,9 @@ def _references(given: list[str] | None, known: set[str], path: str) -> Errors:
             found += [each for part in parts for each in _label(part, here)]
         if name not in known:
             found.append(invalid(here, name, _A_REQUEST))
-        if name in (given or [])[:index]:
+        if name in seen:
             found.append(duplicate(here, name))
+        seen.add(name)
     return found
 
 
