@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from fairlead.cli.data import holdings
+from fairlead.cli.data import holdings, lines
+from fairlead.data.capability import ADDITIONS
 from fairlead.data.explain import dry_run, explain, matches
 from fairlead.data.holdings import Holding, measure_folder, parse_metrics, report_body
 from fairlead.data.mutate import MutateOptions
@@ -70,7 +71,7 @@ def test_a_folder_is_measured_and_what_is_in_memory_counts_as_such(tmp_path: Pat
 
 
 def test_a_report_is_what_the_kind_takes() -> None:
-    body = report_body("n1", {"ml/imgs": Holding({"SSD": 5, "MEM": 0}, 9)}, "2026-05-01T00:00:00Z")
+    body = report_body("n1", {"ml/imgs": (Holding({"SSD": 5, "MEM": 0}, 9), "2026-05-01T00:00:00Z")})
     (held,) = msgspec.convert(body, CacheReport).spec.datasets
     assert (held.namespace, held.name, held.capacity_bytes) == ("ml", "imgs", 9)
     assert [(each.medium, each.bytes) for each in held.tiers] == [("SSD", 5)]
@@ -101,6 +102,19 @@ def test_each_term_of_a_pod_is_explained_with_its_plugin_fact_and_effect() -> No
     assert [(each.node, each.is_allowed, each.score, each.local_share) for each in found.nodes] == [
         ("n1", True, 100, 0.8), ("n2", True, 0, 0.2), ("n3", False, 0, 0.0),
     ]  # fmt: skip
+
+
+def test_where_the_scheduler_scores_bytes_the_score_is_that_of_the_bytes() -> None:
+    scoring = frozenset({"default-scheduler"})
+    pod = dict(admit(reader("hbase"), whole("hbase"), whole_chain=True, scoring_schedulers=scoring).pod)
+    options = MutateOptions(locality=LocalityOptions(cache=CACHE), additions=ADDITIONS)
+    found = explain(
+        pod, "default", sources(whole("hbase")), PROFILE, options, [node(name) for name in ("n1", "n2", "n3")]
+    )
+    assert found.scored_by == "DataLocality"
+    assert [(each.node, each.score) for each in found.nodes] == [("n1", 100), ("n2", 25), ("n3", 0)]
+    (line,) = [each for each in lines(found) if "preferred" in each]
+    assert line.endswith("(not in the pod: its scheduler scores what nodes hold, LOCAL below)")
 
 
 def test_a_pod_that_could_not_be_created_now_says_why() -> None:

@@ -14,13 +14,14 @@ from fairlead.data.draft import Draft
 from fairlead.data.facts import Ref
 from fairlead.data.fluid_reviews import FluidReviews
 from fairlead.data.mutate import MutateOptions
+from fairlead.data.objects import Dataset
 from fairlead.data.plugin import PluginContext
 from fairlead.data.profile import PluginProfile, Step
 from fairlead.data.running import OPEN_AFTER, OPEN_S, THREADS, PluginRunner
 from fairlead.data.spec import DataGroup
 from fairlead.data.webhook import DataMetrics, DataWebhook, PodRecorder, ProfileFile
 from fairlead.web.admission import GroupVersionKind, Review
-from tests.data.objects import KINDS, reader, whole
+from tests.data.objects import KINDS, dataset, reader, whole
 
 
 class Shell:
@@ -205,9 +206,14 @@ def group(**status: Any) -> DataGroup:
     return msgspec.convert(body, DataGroup)
 
 
+def known(*names: str) -> list[Dataset]:
+    return [msgspec.convert(dataset(name, uid=f"{i:036d}"), Dataset) for i, name in enumerate(names)]
+
+
 async def test_s51_a_worker_prefers_its_groups_nodes_and_where_it_is_read() -> None:
     labels = {"fluid.io/dataset": "default-hbase", "role": "alluxio-worker"}
-    fluid = FluidReviews(lambda: [group(phase="Placed", nodes=["n3"])], lambda: ["default/hbase"], "warn")
+    groups = [group(phase="Placed", nodes=["n3"])]
+    fluid = FluidReviews(lambda: groups, lambda: known("imgs", "hbase"), "warn")
     verdict = await fluid.worker(review(reader(labels=labels)))
     (patch,) = verdict.patch
     terms = patch["value"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
@@ -215,6 +221,14 @@ async def test_s51_a_worker_prefers_its_groups_nodes_and_where_it_is_read() -> N
     assert [each["weight"] for each in terms] == [100, 10, 20, 20, 20, 30]
     fuse = await fluid.worker(review(reader(labels={**labels, "role": "alluxio-fuse"})))
     assert fuse.patch == ()
+
+
+async def test_s51_a_worker_of_a_dataset_with_a_long_name_is_known_by_its_uid() -> None:
+    fluid = FluidReviews(list, lambda: known("imgs", "h" * 60), "warn")
+    labels = {"fluid.io/dataset": f"{1:036d}", "role": "alluxio-worker"}
+    (patch,) = (await fluid.worker(review(reader(labels=labels)))).patch
+    terms = patch["value"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert {each["preference"]["matchExpressions"][0]["key"] for each in terms} == {f"data.fairlead.io/dm-{1:036d}"}
 
 
 @pytest.mark.parametrize(

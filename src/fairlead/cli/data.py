@@ -141,11 +141,15 @@ async def _report(
     client: Client, node: str, folders: tuple[str, ...], urls: tuple[str, ...], every_s: float, once: bool
 ) -> None:
     clock = RealClock()
+    seen: dict[str, tuple[Holding, str]] = {}
     while True:
         held = await asyncio.to_thread(holdings, folders, urls)
-        body = report_body(node, held, rfc3339(clock.now()))
+        if once and not held:
+            mistake("nothing could be measured; no report was written")
+        # What does not answer keeps its last report, which grows old.
+        seen |= {key: (each, rfc3339(clock.now())) for key, each in held.items()}
         try:
-            await client.apply(CACHE_REPORTS, node, body)
+            await client.apply(CACHE_REPORTS, node, report_body(node, seen))
             click.echo(f"reported {len(held)} datasets of {node}")
         except ClusterError as problem:
             if once:
@@ -157,7 +161,7 @@ async def _report(
 
 
 def holdings(folders: tuple[str, ...], urls: tuple[str, ...]) -> dict[str, Holding]:
-    """What is held now; a source that does not answer is left out, so that its dataset's report grows old."""
+    """What is held now; a source that does not answer is left out."""
     found: dict[str, Holding] = {}
     for each in folders:
         key, medium, path = each.split(":", 2)
@@ -246,13 +250,17 @@ def lines(found: DataExplanation) -> list[str]:
     out = [f"Pod {found.pod}: reads {', '.join(found.datasets) or 'no dataset'}"]
     if found.problem:
         out.append(f"  {found.problem}")
+    absent = "not in the pod"
+    if found.scored_by == "DataLocality":
+        absent += ": its scheduler scores what nodes hold, LOCAL below"
     for each in found.terms:
-        mark = "" if each.is_in_pod else "  (not in the pod)"
+        mark = "" if each.is_in_pod else f"  ({absent})"
         term = f": {_shown(each.term)}" if each.term else ""
         out.append(f"  {each.plugin} {each.effect}{term}, because {each.because}{mark}")
-    out.append(f"  {'NODE':<30} {'ALLOWED':<8} {'WEIGHT':>6} {'SCORE':>6} {'LOCAL':>6}")
+    width = max([30, *(len(each.node) for each in found.nodes)])
+    out.append(f"  {'NODE':<{width}} {'ALLOWED':<8} {'WEIGHT':>6} {'SCORE':>6} {'LOCAL':>6}")
     out += [
-        f"  {each.node:<30} {'yes' if each.is_allowed else 'no':<8} {each.weight:>6} {each.score:>6} "
+        f"  {each.node:<{width}} {'yes' if each.is_allowed else 'no':<8} {each.weight:>6} {each.score:>6} "
         f"{each.local_share:>6.0%}"
         for each in found.nodes
     ]

@@ -82,7 +82,7 @@ class Data(Capability):
             record=self._recorder.record,
         )
         self._fluid = FluidReviews(
-            lambda: self.view.groups, self.view.objects[DATASETS.name].keys, settings.direct_scale_in
+            lambda: self.view.groups, lambda: self.view.objects[DATASETS.name], settings.direct_scale_in
         )
         self._source = GroupSource(self.view, lambda: runtime.mirror(PLACED_PODS), runtime.clock.now)
         self._placed = PlacedGroups(runtime, self.view, self._source)

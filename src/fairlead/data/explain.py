@@ -41,7 +41,7 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
     weight: int
     """The sum of the preferred weights that match."""
     score: int
-    """That sum as kube-scheduler scores it, 0 to 100, beside the best node."""
+    """0 to 100 beside the best node: that sum as kube-scheduler scores it, or the bytes as DataLocality does."""
     local_share: float
     """How much of the pod's data the node has."""
 
@@ -50,6 +50,8 @@ class DataExplanation(msgspec.Struct, frozen=True, rename="camel"):
     pod: str
     datasets: tuple[str, ...]
     problem: str
+    scored_by: str
+    """`NodeAffinity`, or `DataLocality` where the pod's scheduler scores cached bytes and needs no preferred terms."""
     terms: tuple[TermExplanation, ...]
     nodes: tuple[NodeExplanation, ...]
 
@@ -83,14 +85,17 @@ def explain(
     local = local_values(cache, readings)
     affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
     weights = {node.metadata.name: _weight(affinity, _labels(node)) for node in nodes}
-    best = max(weights.values(), default=0)
+    by_bytes = _is_scored_by_bytes(terms)
+    # As the engine counts them: in ten thousandths.
+    scores = {name: round(10_000 * local.get(name, 0.0)) for name in weights} if by_bytes else weights
+    best = max(scores.values(), default=0)
     required = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or []
     found = [
         NodeExplanation(
             node=name,
             is_allowed=not required or any(matches(term, _labels(node)) for term in required),
             weight=weights[name],
-            score=100 * weights[name] // best if best else 0,
+            score=100 * scores[name] // best if best else 0,
             local_share=round(local.get(name, 0.0), 3),
         )
         for node in nodes
@@ -100,9 +105,18 @@ def explain(
         pod=f"{namespace}/{(pod.get('metadata') or {}).get('name', '')}",
         datasets=tuple(each.physical.key for each in answer.datasets),
         problem=answer.message or answer.skipped,
+        scored_by="DataLocality" if by_bytes else "NodeAffinity",
         terms=terms,
-        nodes=tuple(sorted(found, key=lambda each: (not each.is_allowed, -each.weight, -each.local_share, each.node))),
+        nodes=tuple(sorted(found, key=lambda each: (not each.is_allowed, -each.score, -each.local_share, each.node))),
     )
+
+
+def _is_scored_by_bytes(terms: Sequence[TermExplanation]) -> bool:
+    """The pod went through the webhook, which left out what it prefers: for its scheduler alone that is done."""
+    preferred, required = (
+        [each.is_in_pod for each in terms if each.effect == kind] for kind in ("preferred", "required")
+    )
+    return bool(preferred) and not any(preferred) and bool(required) and all(required)
 
 
 def _as_created(pod: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,12 @@ Fluid's specs stay as they are: a worker is a pod that Fluid's StatefulSet creat
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
+from fairlead.data.cache_map import name_of
 from fairlead.data.draft import Draft, NotAPod, Unpatchable, check_pod, in_
 from fairlead.data.drains import SCALE_IN_TO
 from fairlead.data.entries import DATASET_LABEL
 from fairlead.data.names import DatasetName, NoSuchKey
-from fairlead.data.objects import RUNTIMES
+from fairlead.data.objects import RUNTIMES, Dataset
 from fairlead.data.patch import diff
 from fairlead.data.spec import DataGroup
 from fairlead.web.admission import Review, Verdict, refused
@@ -24,7 +25,7 @@ class FluidReviews:
     def __init__(
         self,
         groups: Callable[[], Iterable[DataGroup]],
-        datasets: Callable[[], Iterable[str]],
+        datasets: Callable[[], Iterable[Dataset]],
         direct_scale_in: Literal["warn", "deny"],
     ) -> None:
         self._groups = groups
@@ -48,10 +49,9 @@ class FluidReviews:
         return Verdict(patch=diff(pod, self._worker_draft(pod, name, review.name).pod))
 
     def _dataset(self, namespace: str, label: str) -> DatasetName | None:
-        """The dataset of a worker's label, which joins namespace and name."""
-        known = {f"{space}-{name}": name for space, _, name in (key.partition("/") for key in self._datasets())
-                 if space == namespace}  # fmt: skip
-        return DatasetName(namespace, known[label]) if label in known else None
+        """The dataset of a worker's label, which joins namespace and name, or has its UID where that is too long."""
+        names = (name_of(each) for each in self._datasets() if each.metadata.namespace == namespace)
+        return next((name for name in names if name.dataset_id() == label), None)
 
     def _worker_draft(self, pod: Mapping[str, Any], name: DatasetName, pod_name: str) -> Draft:
         draft = Draft.of(pod)

@@ -122,8 +122,8 @@ def resident_bytes(path: Path, length: int) -> int:
         return 0
 
 
-def report_body(node: str, holdings: Mapping[str, Holding], seen_at: str) -> dict[str, Any]:
-    """The CacheReport of a node; `holdings` by namespace/name of a dataset."""
+def report_body(node: str, seen: Mapping[str, tuple[Holding, str]]) -> dict[str, Any]:
+    """The CacheReport of a node: by namespace/name of a dataset, what is held of it and when that was seen."""
     return {
         "apiVersion": "fairlead.io/v1alpha1",
         "kind": "CacheReport",
@@ -137,7 +137,7 @@ def report_body(node: str, holdings: Mapping[str, Holding], seen_at: str) -> dic
                     "capacityBytes": held.capacity_bytes,
                     "seenAt": seen_at,
                 }
-                for key, held in sorted(holdings.items())
+                for key, (held, seen_at) in sorted(seen.items(), key=lambda each: each[0])
             ]
         },
     }
