@@ -39,6 +39,7 @@ from fairlead.model.kinds import CONFIG_MAPS, NAMESPACES, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import NODES, PROVIDER_LABEL
+from fairlead.nodes.provider import NotNow
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
 from fairlead.nodes.streaming.serving import Streams
 from fairlead.runtime import Capability, Runtime, open_runtime
@@ -255,8 +256,11 @@ def _logs(
             text = open_log(runner, namespace, name, query["container"], log_options(query, clock.now()))
         except LogProblem as problem:
             raise Failure(problem.status, "BadRequest", str(problem)) from None
-        async for part in text:
-            yield part
+        try:
+            async for part in text:
+                yield part
+        except NotNow as problem:
+            raise Failure(503, "ServiceUnavailable", str(problem)) from None
 
     return lines
 

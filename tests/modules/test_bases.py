@@ -14,9 +14,10 @@ from fairlead.modules.base_node import NodeOptions
 from fairlead.modules.bases import Bases, Refused, Trust, parse_networks
 from fairlead.modules.client import ArkletClient, TunnelAddress, connections
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
+from fairlead.modules.names import BEGUN, LEDGER
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.node import Profile, node_body
-from fairlead.nodes.provider import LogOptions, Sandbox
+from fairlead.nodes.provider import LogOptions, NotNow, Sandbox
 from fairlead.nodes.spec import KubeletPod
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.mock_base import Fault, MockBase
@@ -256,7 +257,8 @@ async def test_k68_the_log_of_a_module_on_a_java_base_is_that_of_its_pod_and_say
             return beat
 
         async def log(self, beat: Heartbeat, options: LogOptions) -> AsyncIterator[bytes]:
-            yield f"{beat.pod_name} tail {options.tail_lines}\n".encode()
+            if options.tail_lines:
+                yield f"{beat.pod_name} tail {options.tail_lines}\n".encode()
             raise no_answer("GET log", "the server is away", may_have_happened=False)
 
     rig.bases._pods = cast("Any", Pods())
@@ -271,6 +273,9 @@ async def test_k68_the_log_of_a_module_on_a_java_base_is_that_of_its_pod_and_say
     assert lines[0] == "a Java base has one log for all its modules; this is that of its pod shop/base-0:\n"
     assert lines[1] == "base-0 tail 7\n"
     assert lines[2].startswith("the log of pod shop/base-0 cannot be read now: ")
+    # K53: where nothing can be read, the caller is told so by the status of the answer.
+    with pytest.raises(NotNow, match="the log of pod shop/base-0 cannot be read now"):
+        await anext(rig.bases._provider.logs("u", "cart", LogOptions(tail_lines=0)))
 
 
 async def test_a_node_names_the_endpoint_of_the_replica_that_serves_it(rig: Rig) -> None:
@@ -290,3 +295,15 @@ async def test_k07_a_base_that_moves_keeps_its_node_and_is_called_where_it_is_no
         await rig.bases._poll(base)
         assert ("queryAllBiz", ":") in moved.calls
         assert rig.bases._provider._bases[profile.name].address == ("127.0.0.1", moved.port)
+
+
+async def test_a_base_heard_before_its_node_is_taken_up_keeps_what_the_node_says_of_modules(rig: Rig) -> None:
+    notes = {LEDGER: '["cart:1"]', BEGUN: '{"cart:1":["cart:0"]}'}
+
+    async def find(name: str) -> Node:
+        return msgspec.convert({"metadata": {"name": name, "annotations": notes}}, Node)
+
+    rig.bases._find_node = find
+    await rig.hear()
+    (profile,) = rig.kubelet.nodes.values()
+    assert {key: profile.annotations[key] for key in notes} == notes

@@ -216,6 +216,16 @@ async def test_k32_a_changed_image_replaces_the_module(rig: Rig) -> None:
     assert rig.base.urls == ["http://h/cart-1.zip", "http://other/cart-1.zip"]
 
 
+@pytest.mark.parametrize(("asked", "sent"), [("uninstallThenInstall", "uninstallThenInstall"), ("anything", None)])
+async def test_the_install_strategy_of_a_pod_reaches_its_base(rig: Rig, asked: str, sent: str | None) -> None:
+    pod = cart()
+    metadata = msgspec.structs.replace(pod.metadata, annotations={"module.koupleless.io/install-strategy": asked})
+    pod = msgspec.structs.replace(pod, metadata=metadata)
+    await rig.start(pod)
+    await rig.until(pod)
+    assert [body.get("installStrategy") for body in rig.base.installs] == [sent]
+
+
 async def test_k35_removing_a_module_that_is_not_there_is_done_with_one_call(rig: Rig) -> None:
     await rig.start(cart())
     await rig.until(cart())

@@ -95,6 +95,13 @@ async def test_switching_back_activates_the_old_version(base: BaseProcess, tmp_p
     assert await states(base) == {"hello:1.0.0": "activated", "hello:2.0.0": "deactivated"}
 
 
+async def test_a_strategy_has_other_versions_leave_first(base: BaseProcess, tmp_path: Path) -> None:
+    await base.client.install(base.address, Module("hello", "1.0.0", hello(tmp_path, "1.0.0")))
+    second = Module("hello", "2.0.0", hello(tmp_path, "2.0.0"), strategy=arklet.UNINSTALL_THEN_INSTALL)
+    assert (await base.client.install(base.address, second)).code == arklet.SUCCESS
+    assert await states(base) == {"hello:2.0.0": "activated"}
+
+
 async def test_an_asynchronous_install_is_followed_by_its_request_id(base: BaseProcess, tmp_path: Path) -> None:
     slow = Module("slow", "1.0.0", module(tmp_path, "slow", SLOW))
     answer = await base.client.install(base.address, slow, "r-1")

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.connector import connector
-from fairlead.nodes.provider import LogOptions, Unsupported, Usage
+from fairlead.nodes.provider import LogOptions, NotNow, Unsupported, Usage
 from fairlead.nodes.server import Access, KubeletServer, LogProblem, log_options
 from fairlead.nodes.spec import KubeletPod
 from tests.nodes.kit import T0, at, pod
@@ -29,6 +29,8 @@ class Played:
             raise Unsupported("there was no attempt before")
 
         async def text() -> AsyncIterator[bytes]:
+            if options.limit_bytes == 0:
+                raise NotNow("the log cannot be read now")
             yield b"one\n"
             yield b"two\n"
 
@@ -125,6 +127,7 @@ async def test_logs_are_told_with_the_options_asked_for(authority: Authority, ur
         ("ns/p/nobody", 400, "container nobody is not valid for pod p"),
         ("ns/p/main?previous=true", 400, "there was no attempt before"),
         ("ns/p/main?tailLines=-1", 422, "tailLines"),
+        ("ns/p/main?limitBytes=0", 503, "the log cannot be read now"),
     ],
 )
 async def test_a_log_that_cannot_be_had_says_why(

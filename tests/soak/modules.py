@@ -123,11 +123,13 @@ class Field:
     folder: Path
     duration_s: int
     bug: str
+    poll_s: float = 2.0
+    beat_s: float = 2.0
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     bases: dict[str, MockBase] = field(default_factory=dict)
     session: aiohttp.ClientSession | None = None
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, listen: str = "127.0.0.1:0") -> None:
         kubeconfig = self.rig.kubeconfig(self.rig.service_account_token(name, "fairlead-system", manifests=()))
         env = {
             "FAIRLEAD_IDENTITY": name,
@@ -137,14 +139,14 @@ class Field:
             "FAIRLEAD_MODULES_LISTEN": "127.0.0.1:0",
             "FAIRLEAD_MODULES_URL_FILE": str(self.folder / f"{name}.url"),
             "FAIRLEAD_MODULES_TRUSTED_NETWORKS": "127.0.0.0/8",
-            "FAIRLEAD_MODULES_POLL_S": "2",
+            "FAIRLEAD_MODULES_POLL_S": str(self.poll_s),
             "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0",
         }
         (self.folder / f"{name}.url").unlink(missing_ok=True)
         if name in self.processes:
             self.processes[name].wait(60)
         command = [sys.executable, "-m", "tests.soak.modules_process", *([f"--bug={self.bug}"] if self.bug else [])]
-        command += ["serve", f"--kubeconfig={kubeconfig}", "--listen=127.0.0.1:0", "--capabilities=modules"]
+        command += ["serve", f"--kubeconfig={kubeconfig}", f"--listen={listen}", "--capabilities=modules"]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ, **env}
@@ -175,7 +177,7 @@ class Field:
     async def beat_on(self) -> None:
         while True:
             await asyncio.gather(*(self.beat(base) for base in self.bases))
-            await asyncio.sleep(2.0)
+            await asyncio.sleep(self.beat_s)
 
     async def get(self, path: str) -> Any:
         answer = await asyncio.to_thread(self.rig.request, "GET", path)
@@ -231,26 +233,34 @@ def _accounts(rig: Rig) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def playing(rig: Rig, folder: Path, bases: int, duration_s: int, bug: str) -> AsyncIterator[Field]:
+async def prepared(made: Field, mocks: Sequence[MockBase]) -> AsyncIterator[Field]:
+    """Accounts for the replicas, and the bases, which beat; no replica yet."""
+    rig = made.rig
     rig.kubectl("apply", "--server-side", "-f", "-", stdin="\n---\n".join(_accounts(rig)))
     for name in REPLICAS:
         rig.kubectl("create", "serviceaccount", name, "-n", "fairlead-system")
     rig.create_namespace(NAMESPACE)
     async with AsyncExitStack() as stack:
-        made = Field(rig, folder, duration_s, bug)
         timeout = aiohttp.ClientTimeout(total=2.0)
         made.session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
-        for number in range(bases):
-            made.bases[f"b{number}"] = await stack.enter_async_context(MockBase(install_s=0.2).serving())
+        for number, mock in enumerate(mocks):
+            made.bases[f"b{number}"] = await stack.enter_async_context(mock.serving())
         stack.callback(made.end)
-        for name in REPLICAS:
-            made.start(name)
         beating = asyncio.create_task(made.beat_on())
         try:
             yield made
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
+
+
+@asynccontextmanager
+async def playing(rig: Rig, folder: Path, bases: int, duration_s: int, bug: str) -> AsyncIterator[Field]:
+    mocks = [MockBase(install_s=0.2) for _ in range(bases)]
+    async with prepared(Field(rig, folder, duration_s, bug), mocks) as made:
+        for name in REPLICAS:
+            made.start(name)
+        yield made
 
 
 async def under_fault(

@@ -17,6 +17,8 @@ DEFAULT_PORT: Final = 1238
 MOST_SHARE: Final = 1e6
 INSTALL: Final = "installBiz"
 UNINSTALL: Final = "uninstallBiz"
+UNINSTALL_THEN_INSTALL: Final = "uninstallThenInstall"
+STRATEGIES: Final = ("installOnly", UNINSTALL_THEN_INSTALL)
 BATCH_INSTALL: Final = "batchInstallBiz"
 SWITCH: Final = "switchBiz"
 QUERY_ALL: Final = "queryAllBiz"
@@ -93,6 +95,8 @@ def install_body(module: Module, *, request_id: str = "") -> dict[str, Any]:
         body["args"] = list(module.args)
     if module.envs:
         body["envs"] = dict(module.envs)
+    if module.strategy:
+        body["installStrategy"] = module.strategy
     if request_id:
         body |= {"async": True, "requestId": request_id}
     return body

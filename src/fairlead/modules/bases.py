@@ -32,7 +32,7 @@ from fairlead.modules.names import BASE_NAME, BEGUN, LEDGER
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
-from fairlead.nodes.provider import LogOptions
+from fairlead.nodes.provider import LogOptions, NotNow
 from fairlead.nodes.spec import PODS
 from fairlead.web.limits import Limits
 
@@ -161,9 +161,11 @@ class Bases:
         pods: BasePods | None = None,
         healer: Healer | None = None,
         is_ours: Callable[[str], bool] = lambda name: True,
+        find_node: Callable[[str], Awaitable[Node | None]] | None = None,
     ) -> None:
         """`count` is told what became of each heartbeat; `claim` makes a node ours; `known_name`: the node that a base
-        has already, whoever serves it; `is_ours`: whether we should serve a node that does not exist yet."""
+        has already, whoever serves it; `is_ours`: whether we should serve a node that does not exist yet; `find_node`
+        reads a node from the server."""
         self._kubelet = kubelet
         self._writer = writer
         self._provider = provider
@@ -180,6 +182,7 @@ class Bases:
         self._pods = pods
         self._healer = healer
         self._is_ours = is_ours
+        self._find_node = find_node
         self._pods_since: dict[str, float] = {}
         self._bases: dict[str, Base] = {}
         self._names: dict[str, str] = {}
@@ -200,9 +203,15 @@ class Bases:
             yield b"a Java base has one log for all its modules, and this one is no pod: read it where the base runs\n"
             return
         where = f"{base.beat.pod_namespace}/{base.beat.pod_name}"
-        yield f"a Java base has one log for all its modules; this is that of its pod {where}:\n".encode()
+        parts = aiter(self._pods.log(base.beat, options))
         try:
-            async for part in self._pods.log(base.beat, options):
+            first = await anext(parts, b"")
+        except ClusterError as problem:
+            raise NotNow(f"the log of pod {where} cannot be read now: {problem}") from problem
+        yield f"a Java base has one log for all its modules; this is that of its pod {where}:\n".encode()
+        yield first
+        try:
+            async for part in parts:
                 yield part
         except ClusterError as problem:
             yield f"the log of pod {where} cannot be read now: {problem}\n".encode()
@@ -310,10 +319,13 @@ class Bases:
     def _take(self, base: Base, beat: Heartbeat, is_direct: bool) -> None:
         if base.beat.boot_id and beat.boot_id and base.beat.boot_id != beat.boot_id and beat.is_active:
             log.info("the base has started again", base=base.name)
+        is_news = base.is_active is not beat.is_active or self._standing(base) is not Liveness.READY
+        is_news = is_news or base.health is None or replace(beat, skew_s=base.beat.skew_s) != base.beat
         base.hear(beat, self._clock.elapsed_s(), is_direct)
         base.is_active = beat.is_active
         self._count("heard")
-        base.wakeup.set()
+        if is_news:  # otherwise it is polled soon enough
+            base.wakeup.set()
         self._describe(base)
 
     async def _meet(self, beat: Heartbeat) -> None:
@@ -340,6 +352,8 @@ class Bases:
             name = self.name_of(beat)
             if self._claim is not None and name not in self._bases and not await self._claim(name):
                 raise Elsewhere(f"another replica serves node {name}")
+            # Heard before its node was taken up: what the node says of modules and healing must not be lost.
+            node = await self._find_node(name) if self._find_node is not None else None
             if name in self._bases:
                 self._count("refused")
                 raise Refused(f"another base is node {name}")
@@ -347,7 +361,7 @@ class Bases:
             self._count("met")
             log.info("base found", node=name, address=f"{beat.ip}:{beat.arklet_port}", stack=beat.metadata.stack)
             base.name, base.health, base.heard_s = name, health, self._clock.elapsed_s()
-            self._add(base)
+            self._add(base, node.metadata.annotations if node is not None else {})
 
     def _known(self, beat: Heartbeat) -> Base | None:
         """By its node's name; another address with another boot is another base that claims the name."""

@@ -57,6 +57,7 @@ MODULE_LABEL_PREFIX: Final = "module.koupleless.io/"
 INSTALLED: Final = "module.koupleless.io/installed"
 READY: Final = "module.koupleless.io/ready"
 FAILURE_POLICY: Final = "module.koupleless.io/failure-policy"
+INSTALL_STRATEGY: Final = "module.koupleless.io/install-strategy"
 BIZ_NAME_PREFIX: Final = "module.koupleless.io/biz-name."
 
 MODULE_MEMORY: Final = "fairlead.io/module-memory"

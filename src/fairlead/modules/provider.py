@@ -23,7 +23,7 @@ from fairlead.modules import arklet, reports
 from fairlead.modules.arklet import Answer, Outcome, outcome_of, sentence_of
 from fairlead.modules.client import ArkletClient
 from fairlead.modules.heartbeats import JAVA
-from fairlead.modules.names import FAILURE_POLICY
+from fairlead.modules.names import FAILURE_POLICY, INSTALL_STRATEGY
 from fairlead.modules.spec import BROKEN, VERSION_NAMES, Module, ModuleState, module_of, modules_of, problem_with
 from fairlead.modules.sweep import Sweeper
 from fairlead.modules.traces import module_span, traceparent
@@ -565,7 +565,9 @@ class ArkletProvider:
         envs = {name: value for name, value in run.env.items() if name not in VERSION_NAMES}
         if trace := traceparent():
             envs.setdefault("TRACEPARENT", trace)
-        return replace(module, args=run.args or (), envs=tuple(envs.items()))
+        strategy = work.pod.metadata.annotations.get(INSTALL_STRATEGY, "")
+        strategy = strategy if strategy in arklet.STRATEGIES else ""
+        return replace(module, args=run.args or (), envs=tuple(envs.items()), strategy=strategy)
 
     async def _after_install(
         self,

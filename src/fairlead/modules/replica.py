@@ -194,6 +194,7 @@ class Replica:
             pods=pods,
             healer=self._healer,
             is_ours=lambda name: self._ownership.owner(name) == member.identity,
+            find_node=self._find_node,
         )
         self._forwarder = Forwarder(session, self._members)
         self._count = count
@@ -331,8 +332,11 @@ class Replica:
         # Where there are no other replicas there is no lease to hold.
         return not self._member.stop.is_set() if self._member.is_loopback else self._member.lease.is_open()
 
+    async def _find_node(self, name: str) -> Node | None:
+        return await self._member.reader.find(MODULE_NODES, name)
+
     async def _serve(self, name: str) -> bool:
-        node = await self._member.reader.find(MODULE_NODES, name)
+        node = await self._find_node(name)
         return node is not None and self._bases.adopt(node)
 
     async def _release(self, name: str) -> None:

@@ -33,6 +33,8 @@ class Module:
     url: str
     args: tuple[str, ...] = ()
     envs: tuple[tuple[str, str], ...] = ()
+    strategy: str = ""
+    """What becomes of other versions: arklet's word, nothing for its own choice."""
 
     @property
     def key(self) -> str:

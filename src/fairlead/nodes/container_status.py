@@ -59,7 +59,7 @@ def _status(
     if not run_id and state.terminated is not None:
         run_id = state.terminated.container_id
     # While the old one runs, a new image in the spec is not here yet: whoever comes after us must know.
-    image = life.image or container.image
+    image = record.image or container.image
     return ContainerStatus(
         name=container.name,
         state=state,

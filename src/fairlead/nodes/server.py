@@ -24,7 +24,7 @@ from fairlead.model.numbers import whole_number
 from fairlead.model.times import parse_time_or_none, rfc3339
 from fairlead.nodes.controller import PodController
 from fairlead.nodes.kubelet import VirtualKubelet
-from fairlead.nodes.provider import LogOptions, Unsupported, Usage
+from fairlead.nodes.provider import LogOptions, NotNow, Unsupported, Usage
 from fairlead.nodes.spec import KubeletPod
 
 log = structlog.get_logger("fairlead.nodes.server")
@@ -176,11 +176,16 @@ class KubeletServer:
         try:
             options = log_options(request.query, self._clock.now())
             text = open_log(self._pods, names["namespace"], names["pod"], names["container"], options)
+            # Before anything is answered: whoever keeps the log may be out of reach.
+            first = await anext(text, b"") if not options.follow else b""
         except LogProblem as problem:
             return web.Response(status=problem.status, text=f"{problem}\n")
+        except NotNow as problem:
+            return web.Response(status=503, text=f"{problem}\n")
         answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await answer.prepare(request)
-        with contextlib.suppress(ConnectionError):  # whoever followed has gone
+        with contextlib.suppress(ConnectionError, NotNow):  # whoever followed has gone, or the log has
+            await answer.write(first)
             async for part in text:
                 await answer.write(part)
             await answer.write_eof()

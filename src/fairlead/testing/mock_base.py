@@ -55,6 +55,11 @@ class MockBase:
     at_work: set[str] = field(default_factory=set)
     """Modules on which an asynchronous command is at work: others are refused meanwhile."""
     install_s: float = 0.0
+    is_serial: bool = False
+    """Installs are carried out one after the other, as on a machine that each of them keeps busy."""
+    busy_until_s: float = 0.0
+    times: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """When the install of a module was first asked for, and when it was done; by the loop's clock."""
     keeps_active: bool = False
     is_away: bool = False
     used_bytes: int = 1 << 20
@@ -136,7 +141,11 @@ class MockBase:
         key = f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"
         self.at_work.add(key)
         self.operations[request_id] = {"requestId": request_id, "status": "EXECUTING"}
-        asyncio.get_running_loop().call_later(self.install_s, self._finish, request_id, body)
+        loop = asyncio.get_running_loop()
+        begin_s = max(loop.time(), self.busy_until_s) if self.is_serial else loop.time()
+        self.busy_until_s = begin_s + self.install_s
+        self.times[key] = (loop.time(), self.busy_until_s)
+        loop.call_at(self.busy_until_s, self._finish, request_id, body)
         return _success(self.operations[request_id])
 
     def _finish(self, request_id: str, body: dict[str, Any]) -> None:

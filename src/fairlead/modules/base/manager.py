@@ -140,6 +140,9 @@ class Manager:
             return failure("install biz not success!", MISMATCH, message)
         if manifest.key in self.modules:
             return _repeated(manifest.key)
+        if request.get("installStrategy") == arklet.UNINSTALL_THEN_INSTALL:
+            for other in [each.manifest for each in self.modules.values() if each.manifest.name == manifest.name]:
+                await self.uninstall({"bizName": other.name, "bizVersion": other.version})
         module = Installed(manifest, url, folder, request)
         module.become("RESOLVED", "Created", self._clock.now())
         self.modules[module.key] = module
