@@ -89,7 +89,7 @@ async def test_a_lease_that_stays_out_of_reach_is_said_once(hall: Hall) -> None:
         weather.is_down = False
         await hall.clock.advance(60)
     assert late.leads
-    assert len([each for each in said if each["event"].startswith("lease out of reach")]) == 1
+    assert len([each for each in said if each["event"].startswith("lease not reachable")]) == 1
 
 
 OTHER = {"holderIdentity": "other", "leaseDurationSeconds": 15, "leaseTransitions": 4}

@@ -27,7 +27,7 @@ def test_hostile_objects_stop_nothing(own_rig: Rig, tmp_path: Path) -> None:
 
 def test_a_fault_put_back_is_found_out(own_rig: Rig, tmp_path: Path) -> None:
     with beside_a_real_server(own_rig, tmp_path, bug="brittle") as place:
-        found = soak(place, draws=1500, seed=1, within_s=WITHIN_S)
+        found = soak(place, draws=6000, seed=1, within_s=WITHIN_S)
     told = [each for each in found.wrong if each.startswith("fairlead ended with 1")]
     assert told, found.wrong
     assert "in drained" in told[0], "it ended where the fault was put"
