@@ -14,7 +14,7 @@ from tests.soak.scheduler import start
 def test_s60_whatever_happens_gangs_are_whole_pods_are_in_their_places_and_jobs_go_on(
     new_rig: Callable[[], Rig],
 ) -> None:
-    assert soak(start(new_rig()), nodes=6, kills=8, freezes=1, losses=2, jobs=1, seed=11) == []
+    assert soak(start(new_rig()), nodes=6, kills=20, freezes=1, losses=2, jobs=1, seed=11, give_up_leases=True) == []
 
 
 @pytest.mark.parametrize(
