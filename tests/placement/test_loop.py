@@ -26,17 +26,17 @@ from fairlead.engine.load_basis import BASES, Usage
 from fairlead.engine.occupant import occupant_of
 from fairlead.engine.pick import FIRST
 from fairlead.engine.profile import Profile, kube_profile, seed_profile
-from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitRefused
+from fairlead.engine.unit import LostPlace, Unit, UnitOutcome
 from fairlead.model.intents import Bind, Delete, Intent, Patch, RecordEvent
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Service, ServiceSpec
-from fairlead.placement.loop import MOST_EVENTS, Loop, NotLeading
-from fairlead.placement.places import with_nodes
+from fairlead.placement.loop import MOST_EVENTS, Loop
 from fairlead.placement.reservations import Reservation
 from fairlead.placement.table_handle import TableHandle
+from fairlead.placement.table_work import NotLeading
 from fairlead.testing.builders import a_node, a_pod
 from fairlead.testing.clock import ManualClock, settle
 
@@ -359,6 +359,20 @@ async def test_nobody_is_decided_while_too_many_events_wait_and_everybody_is_aft
         assert server.writes.bindings == {"p": "n1"}
 
 
+async def test_devices_are_written_down_with_the_binding() -> None:
+    async with looping(nodes=0) as (server, _):
+        server.put(a_node("gpu", nvidia__com_gpu=2))
+        server.put(wanting("plain"), wanting("share", annotations={"fairlead.io/gpu-milli": "600"}))
+        server.put(wanting("whole", requests={"nvidia.com/gpu": "1"}))
+        await settle()
+        given = {each.name: each.annotations for each in server.writes.sent if isinstance(each, Bind)}
+        assert given == {
+            "plain": {},
+            "share": {"fairlead.io/gpu-devices": "0"},
+            "whole": {"fairlead.io/gpu-devices": "1"},
+        }
+
+
 # -- preemption -----------------------------------------------------------------------------------------------
 
 
@@ -640,129 +654,6 @@ async def test_an_error_of_work_on_the_table_is_raised_to_its_caller() -> None:
         server.put(wanting("p"))
         await settle()
         assert server.writes.bindings == {"p": "n1"}
-
-
-# -- gangs ----------------------------------------------------------------------------------------------------
-
-
-def gang(key: str, *pods: SchedulerPod, minimum: int | None = None) -> tuple[str, Unit]:
-    return key, Unit(key, tuple(Member(pod) for pod in pods), minimum=minimum)
-
-
-async def test_a_gang_is_placed_together_or_not_at_all() -> None:
-    source = Source()
-    async with looping(source) as (server, clock):
-        pods = [wanting(f"g{number}", cpu="3", labels={"gang": "g"}) for number in range(3)]
-        server.put(*pods)
-        await settle()
-        assert server.writes.sent == []  # none of them goes alone
-        source.offers.append(gang("g", *pods))
-        server.loop.wake()
-        await settle()
-        assert isinstance(source.outcomes[-1], UnitRefused)
-        assert server.writes.bindings == {}
-        server.put(a_node("n3", cpu="4"))
-        await clock.advance(2.0)
-        assert isinstance(source.outcomes[-1], UnitPlaced)
-        assert sorted(server.writes.bindings.values()) == ["n1", "n2", "n3"]
-
-
-async def test_a_member_whose_binding_fails_is_tried_again_by_itself() -> None:
-    source = Source()
-    async with looping(source) as (server, clock):
-        pods = [wanting(f"g{number}", cpu="3", labels={"gang": "g"}) for number in range(2)]
-        server.put(*pods)
-        server.writes.answers.extend([Outcome.DONE, Outcome.REFUSED])
-        source.offers.append(gang("g", *pods))
-        server.loop.wake()
-        await settle()
-        assert [each.name for each in server.writes.sent if isinstance(each, Bind)] == ["g0", "g1"]
-        # The server shows the first one bound, and the condition that the other was given.
-        server.bound(pods[0], server.writes.bindings["g0"])
-        server.put(wanting("g1", cpu="3", labels={"gang": "g"}, annotations={"touched": "1"}))
-        await clock.advance(2.0)
-        assert [each.name for each in server.writes.sent if isinstance(each, Bind)] == ["g0", "g1", "g1"]
-        server.bound(pods[1], server.writes.bindings["g1"])
-        await clock.advance(2.0)
-        assert server.loop.counts() == {"active": 0, "backoff": 0, "unschedulable": 0}
-        assert len(server.loop._state.table.occupants) == 2
-        assert server.loop._alone == set()
-
-
-async def test_a_gang_leaves_alone_what_was_cleared_for_another() -> None:
-    source = Source()
-    async with looping(source, nodes=1) as (server, clock):
-        victim = wanting("victim", cpu="4", priority=0)
-        server.put(victim)
-        await settle()
-        server.bound(victim, "n1")
-        await settle()
-        server.put(wanting("urgent", cpu="4", priority=10))
-        await settle()
-        assert [each.name for each in server.writes.sent if isinstance(each, Delete)] == ["victim"]
-        pod = wanting("g0", cpu="3", labels={"gang": "g"}, priority=5)
-        server.put(pod)
-        server.delete(victim)
-        source.offers.append(gang("g", pod))
-        server.loop.wake()
-        await clock.advance(3.0)
-        assert server.writes.bindings == {"victim": "n1", "urgent": "n1"}
-        assert isinstance(source.outcomes[0], UnitRefused)
-
-
-async def test_devices_are_written_down_with_the_binding() -> None:
-    async with looping(nodes=0) as (server, _):
-        server.put(a_node("gpu", nvidia__com_gpu=2))
-        server.put(wanting("plain"), wanting("share", annotations={"fairlead.io/gpu-milli": "600"}))
-        server.put(wanting("whole", requests={"nvidia.com/gpu": "1"}))
-        await settle()
-        given = {each.name: each.annotations for each in server.writes.sent if isinstance(each, Bind)}
-        assert given == {
-            "plain": {},
-            "share": {"fairlead.io/gpu-devices": "0"},
-            "whole": {"fairlead.io/gpu-devices": "1"},
-        }
-
-
-async def test_places_are_held_for_members_that_do_not_exist_yet() -> None:
-    source = Source()
-    async with looping(source) as (server, clock):
-        planned = []
-        for number in range(2):
-            pod = wanting(f"slot-{number}", cpu="3", labels={"gang": "g"})
-            planned.append(msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid="")))
-        source.offers.append(gang("g", *planned))
-        server.loop.wake()
-        await settle()
-        placed = source.outcomes[-1]
-        assert isinstance(placed, UnitPlaced)
-        assert (server.writes.bindings, len(server.loop.reservations)) == ({}, 2)
-        source.offers.append(("g", with_nodes(gang("g", *planned)[1], placed)))
-        server.put(wanting("other", cpu="3"))
-        real = wanting("real", cpu="3", labels={"gang": "g"}, annotations={"member": planned[1].key})
-        server.put(real)
-        await clock.advance(1.0)
-        assert server.writes.bindings == {"real": placed.placed[1].node}
-        # The second never comes: its room is free again in the end.
-        await clock.advance(300.0 + 2.0)
-        assert "other" in server.writes.bindings
-
-
-async def test_a_withdrawn_gang_gives_its_held_places_back() -> None:
-    source = Source()
-    async with looping(source, nodes=1) as (server, clock):
-        pod = wanting("slot", cpu="4", labels={"gang": "g"})
-        planned = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=""))
-        source.offers.append(gang("g", planned))
-        server.loop.wake()
-        await settle()
-        server.put(wanting("other", cpu="4"))
-        await settle()
-        assert server.writes.bindings == {}
-        source.offers.append(("g", None))
-        server.loop.wake()
-        await clock.advance(2.0)
-        assert server.writes.bindings == {"other": "n1"}
 
 
 async def test_the_service_of_a_pod_is_found_by_its_labels() -> None:

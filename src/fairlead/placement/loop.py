@@ -6,8 +6,7 @@ it is forgotten again and queued with a back-off; when the watch shows it on its
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,10 +30,11 @@ from fairlead.engine.preemption import Preemption, PreemptionPlan
 from fairlead.engine.profile import Profile
 from fairlead.engine.unit import Loss, Unit, UnitSource
 from fairlead.model.cluster_events import ClusterEvent
-from fairlead.model.intents import Intent, RecordEvent
+from fairlead.model.intents import RecordEvent
 from fairlead.model.outcome import Code, Diagnosis, Placed
 from fairlead.model.pod import SchedulerPod
 from fairlead.placement import events_and_conditions
+from fairlead.placement.background_writes import BackgroundWrites
 from fairlead.placement.binding import Binder
 from fairlead.placement.locality_wait import LOOK_S, near_its_data
 from fairlead.placement.metrics import PlacementMetrics
@@ -44,6 +44,7 @@ from fairlead.placement.reservations import GIVEN_UP, Reservation, Reservations
 from fairlead.placement.spec import NODES, PODS, RELATED_KINDS
 from fairlead.placement.state import State
 from fairlead.placement.table_handle import TableHandle
+from fairlead.placement.table_work import TableWork
 from fairlead.placement.unit_line import WaitingUnit
 from fairlead.placement.units import Units
 from fairlead.placement.unreadable import Unreadable
@@ -61,22 +62,11 @@ MOST_EVENTS = 8_000
 HELD_UP_S = 0.05
 # A source of units that is not ready is asked again after this long.
 NOT_READY_S = 1.0
-# Work for the table that was handed in and is not done yet.
-MOST_TABLE_WORK = 256
 
 NO_FORECAST = Forecast()
 NO_PLAN = PreemptionPlan(Code.UNSCHEDULABLE)
 
 MakeMirror = Callable[[Any], Mirror[Any]]
-Work = tuple[Callable[[TableHandle], Any], "asyncio.Future[Any]", bool]
-
-
-class NotLeading(Exception):
-    """Only the leader plans on the table; ask again, or ask whoever leads."""
-
-
-class TableBusy(Exception):
-    """More work waits for the table than is taken."""
 
 
 class Loop:
@@ -115,6 +105,7 @@ class Loop:
         self._queue = UnitQueue(backoff)
         self._nominations = Nominations()
         self._binder = Binder(self._state.table.catalog, writer=writer, reader=reader, clock=clock)
+        self._writes = BackgroundWrites(writer=writer, now=clock.now)
         self._preemptor = Preemptor(writer=writer, clock=clock)
         # Pods whose promised room is still being left, and until when it is held for them, by UID.
         self._awaiting: dict[str, float] = {}
@@ -122,9 +113,7 @@ class Loop:
         self._assumed: dict[str, float] = {}
         # Members whose binding failed: the others of their unit are placed, and these are tried again by themselves.
         self._alone: set[str] = set()
-        self._writing: set[asyncio.Task[None]] = set()
         self._binding = 0
-        self._table_work: deque[Work] = deque()
         self._wakeup = asyncio.Event()
         self._leading = False
         self._prepared = False
@@ -160,6 +149,7 @@ class Loop:
             queue=self._queue,
             history=self._state.history,
         )
+        self._table_work = TableWork(self._table_handle, wake=self.wake)
 
     @property
     def is_leading(self) -> bool:
@@ -202,7 +192,7 @@ class Loop:
                 if not self._leading:
                     self.units.places.expired(self.reservations.expire(self._clock.elapsed_s()))
                     self._take_forecast()
-                    self._do_table_work()
+                    self._table_work.do_all(self._leading)
                 elif self._lead_on():
                     await asyncio.sleep(0)
                     continue
@@ -210,8 +200,7 @@ class Loop:
         finally:
             for subscription in (nodes, pods, *around):
                 subscription.close()
-            for task in self._writing:
-                task.cancel()
+            self._writes.cancel()
 
     async def lead(self, stop: asyncio.Event) -> None:
         """Decide from now on, until told to stop; bindings under way are finished first."""
@@ -223,8 +212,7 @@ class Loop:
             # Writes still on their way settle by themselves: without the lease they come to nothing.
             self._leading = False
             self._wakeup.set()
-        if self._writing:
-            await asyncio.wait(self._writing)
+        await self._writes.finish()
 
     @property
     def unix_s(self) -> float:
@@ -239,12 +227,7 @@ class Loop:
 
         Work that only reads, and leaves the table as it was, is done by a standby as well.
         """
-        if len(self._table_work) >= MOST_TABLE_WORK:
-            raise TableBusy(f"{MOST_TABLE_WORK} others wait for the table")
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._table_work.append((work, done, reading))
-        self._wakeup.set()
-        return await done
+        return await self._table_work.run(work, reading=reading)
 
     def _lead_on(self) -> bool:
         """What a leader does with the table in step; False when there was nothing to do."""
@@ -262,7 +245,7 @@ class Loop:
         self.units.places.expired(self.reservations.expire(now_s))
         self.units.take()
         self._take_forecast()
-        self._do_table_work()
+        self._table_work.do_all(self._leading)
         if self.reservations.has_freed():
             self._wake_refused([ClusterEvent.POD_REMOVED], now_s)
         self._queue.tick(now_s)
@@ -400,21 +383,6 @@ class Loop:
         found = (self.pods.get(key) for key in self._state.owners.pods_of(workload))
         return [pod for pod in found if pod is not None]
 
-    # -- work on the table ------------------------------------------------------------------------------------
-
-    def _do_table_work(self) -> None:
-        while self._table_work:
-            work, done, reading = self._table_work.popleft()
-            if done.cancelled():
-                continue
-            if not (self._leading or reading):
-                done.set_exception(NotLeading("this process does not lead"))
-                continue
-            try:
-                done.set_result(work(self._table_handle))
-            except Exception as problem:  # the caller's own, handed back to it
-                done.set_exception(problem)
-
     # -- deciding ---------------------------------------------------------------------------------------------
 
     def _decide_some(self) -> bool:
@@ -454,7 +422,7 @@ class Loop:
         self._metrics.attempts.labels("error", what.spec.scheduler_name).inc()
         if what.uid not in self._assumed:
             self._state.forget(what.uid)
-        self._write(
+        self._writes.write(
             events_and_conditions.failed_scheduling(what, f"internal error: {type(problem).__name__}: {problem}")
         )
         self._queue.failed(what.uid, self._clock.elapsed_s())
@@ -543,7 +511,7 @@ class Loop:
     def refuse_member(self, pod: SchedulerPod, message: str) -> None:
         self._queue.drop(pod.uid)
         if message:
-            self._report_failure(pod, message)
+            self._writes.report_failure(pod, message)
 
     def has_assumed(self, uid: str) -> bool:
         return uid in self._assumed
@@ -557,7 +525,7 @@ class Loop:
     def evict_for(self, unit: Unit, victims: Sequence[Occupant]) -> None:
         self._metrics.preemptions.inc()
         self._metrics.victims.observe(len(victims))
-        self._start(self._evict_for(unit, victims), f"preempt for {unit.key}")
+        self._writes.start(self._evict_for(unit, victims), f"preempt for {unit.key}")
 
     async def _evict_for(self, unit: Unit, victims: Sequence[Occupant]) -> None:
         gone = 0
@@ -581,11 +549,11 @@ class Loop:
         self._metrics.preemptions.inc()
         self._nominations.set(pod, plan.node)
         for loser in self._nominations.give_way(pod, plan.node):
-            self._write(events_and_conditions.not_nominated(loser))
+            self._writes.write(events_and_conditions.not_nominated(loser))
         victims = tuple(victim for victim in plan.victims if not self._give_up(victim, pod))
         self._metrics.victims.observe(len(victims))
         if victims:
-            self._start(self._evict(pod, plan.node, victims), f"preempt for {pod.key}")
+            self._writes.start(self._evict(pod, plan.node, victims), f"preempt for {pod.key}")
         return plan
 
     def _give_up(self, victim: Occupant, pod: SchedulerPod) -> bool:
@@ -613,7 +581,7 @@ class Loop:
         self._assumed[pod.uid] = waiting.since_s if waiting else self._clock.elapsed_s()
         self._nominations.drop(pod.uid)
         self._binding += 1
-        self._start(self._bind(pod, placed), f"bind {placed.pod}")
+        self._writes.start(self._bind(pod, placed), f"bind {placed.pod}")
 
     async def _bind(self, pod: SchedulerPod, placed: Placed) -> None:
         problem: str | None = ""
@@ -641,7 +609,7 @@ class Loop:
         self._wake_refused([ClusterEvent.POD_REMOVED], now_s)
         self._wakeup.set()
         if problem:
-            self._report_failure(pod, problem, because=events_and_conditions.SCHEDULER_ERROR)
+            self._writes.report_failure(pod, problem, because=events_and_conditions.SCHEDULER_ERROR)
 
     def _unbound(self, pod: SchedulerPod, member: str, problem: str) -> None:
         """Refused, the place is lost; otherwise it waits for the next try."""
@@ -662,38 +630,8 @@ class Loop:
             # What was cleared for it has been taken, and nothing else can be cleared.
             nominate = ""
             self._nominations.drop(pod.uid)
-        self._report_failure(pod, message, nominate)
-
-    def _report_failure(
-        self,
-        pod: SchedulerPod,
-        message: str,
-        nominate: str | None = None,
-        because: str = events_and_conditions.UNSCHEDULABLE,
-    ) -> None:
-        self._write(events_and_conditions.failed_scheduling(pod, message))
-        condition = events_and_conditions.refused(pod, message, self._clock.now(), nominate, because)
-        if condition is not None:
-            self._write(condition)
+        self._writes.report_failure(pod, message, nominate)
 
     def _report_unreadable(self, event: RecordEvent) -> None:
         if self._leading:
-            self._write(event)  # a standby reports nothing; it does when it leads
-
-    def _write(self, intent: Intent) -> None:
-        # A pod that is gone, or another one, needs no condition; anything else the writer has logged.
-        self._start(self._carry_out(intent), "report")
-
-    async def _carry_out(self, intent: Intent) -> None:
-        await self._writer.carry_out(intent)
-
-    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._writing.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._writing.discard(task)
-        if not task.cancelled() and (problem := task.exception()) is not None:
-            # A bug of ours: the pod was forgotten and is tried again, and nobody else need suffer.
-            log.error("write broke off", task=task.get_name(), exc_info=problem)
+            self._writes.write(event)  # a standby reports nothing; it does when it leads

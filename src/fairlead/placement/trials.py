@@ -21,11 +21,12 @@ from fairlead.model.outcome import Placed
 from fairlead.model.pod import SchedulerPod
 from fairlead.placement.ahead import Ahead
 from fairlead.placement.history import Former
-from fairlead.placement.loop import Loop, NotLeading, TableBusy
+from fairlead.placement.loop import Loop
 from fairlead.placement.places import with_nodes
 from fairlead.placement.reservations import Reservations
 from fairlead.placement.snapshot import table_of
 from fairlead.placement.table_handle import TableHandle
+from fairlead.placement.table_work import NotLeading, TableBusy
 
 T = TypeVar("T")
 # Copies at a time; each is as large as the table.

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from fairlead.placement.loop import Loop, TableBusy
+from fairlead.placement.loop import Loop
 from fairlead.placement.table_handle import TableHandle
+from fairlead.placement.table_work import TableBusy
 from fairlead.web.problems import Problem
 
 T = TypeVar("T")

@@ -25,7 +25,6 @@ from fairlead.cluster.writer import Writer
 from fairlead.engine.forecast import unmatched
 from fairlead.model.intents import Delete, RecordEvent, Regarding
 from fairlead.model.pod import SchedulerPod
-from fairlead.placement.loop import NotLeading, TableBusy
 from fairlead.placement.requests import actions, conditions, plan, progress
 from fairlead.placement.requests.admission import Unadmitted
 from fairlead.placement.requests.cache import MOST_SHOWN, RequestCache
@@ -45,6 +44,7 @@ from fairlead.placement.requests.spec import (
 )
 from fairlead.placement.requests.writes import write
 from fairlead.placement.table_handle import TableHandle
+from fairlead.placement.table_work import NotLeading, TableBusy
 
 log = structlog.get_logger("fairlead.requests")
 
