@@ -13,6 +13,7 @@ import pytest
 
 from tests.rigs.kube.build import PROGRAMS, programs_dir
 
+pytest_plugins = ["tests.grouping"]
 LEFT_OUT: Final = pytest.StashKey[int]()
 # Building Kubernetes happens inside the first test's set-up where scripts/test has not done it before.
 BUILD_S: Final = 3600
@@ -46,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist writes the group into the test's id in the same hook, after us
+@pytest.hookimpl(tryfirst=True)  # tests/grouping.py reads the groups in the same hook, after us
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     is_built = all((programs_dir() / name).exists() for name in PROGRAMS)
     kube = [item for item in items if "kube_programs" in getattr(item, "fixturenames", ())]

@@ -27,7 +27,7 @@ spec:
       containers: [{name: web, image: "web:1", ports: [{containerPort: 80}], resources: {requests: {cpu: 10m}}}]
 """
 COMMAND = """["sh", "-c", "a && b < c > d"]"""
-DAEMON_SET = f"""
+REVISED_DAEMON_SET = f"""
 apiVersion: apps/v1
 kind: DaemonSet
 metadata: {{name: logs}}
@@ -40,8 +40,8 @@ spec:
       terminationGracePeriodSeconds: 1
       containers: [{{name: main, image: "web:1", command: {COMMAND}, env: [{{name: Z, value: "1"}}]}}]
 """
-STATEFUL_SET = (
-    DAEMON_SET.replace("kind: DaemonSet", "kind: StatefulSet")
+REVISED_STATEFUL_SET = (
+    REVISED_DAEMON_SET.replace("kind: DaemonSet", "kind: StatefulSet")
     .replace("logs", "db")
     .replace("spec:\n", "spec:\n  serviceName: db\n", 1)
 )
@@ -197,7 +197,7 @@ SESSIONS: dict[str, tuple[Command, ...]] = {
         Command("get deploy"),
     ),
     "workloads with revisions are taken back": (
-        Command("apply -f -", DAEMON_SET + "---" + STATEFUL_SET),
+        Command("apply -f -", REVISED_DAEMON_SET + "---" + REVISED_STATEFUL_SET),
         Command("rollout status ds/logs --timeout=120s", keep=ROLLED_OUT),
         Command("rollout status sts/db --timeout=120s", keep=ROLLED_OUT),
         *(
@@ -283,7 +283,8 @@ SESSIONS: dict[str, tuple[Command, ...]] = {
         Command("uncordon sim-2"),
         Command("rollout status deploy/away --timeout=120s", keep=ROLLED_OUT),
         Command("taint node sim-2 key=value:NoExecute"),
-        Command("wait pods -l app=web --for=condition=Ready=False --timeout=120s", keep="^exit"),
+        # Its pods are deleted, and those that replace them fit nowhere.
+        Command("get pods -l app=web -o 'jsonpath=:{.items[*].status.phase}:'", until=":Pending Pending:"),
         Command("taint node sim-2 key=value:NoExecute-"),
         Command("rollout status deploy/away --timeout=120s", keep=ROLLED_OUT),
         Command("delete deploy away"),

@@ -1,0 +1,42 @@
+"""Tests of one group run on one worker, whatever pytest and pytest-xdist make of their ids."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = """
+import os, time
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("group", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in "ab"])
+def test_grouped(group, number):
+    worker = os.environ["PYTEST_XDIST_WORKER"]
+    (FOLDER / f"{group}-{number}.ran").write_text(worker)
+    # The other worker is at work too: it has the other group.
+    until = time.monotonic() + 30
+    while number == 0 and len({each.name[0] for each in FOLDER.glob("*.ran")}) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def test_of_no_group():
+    pass
+"""
+
+
+def test_a_group_runs_on_one_worker(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.grouping", "-n", "2", "--dist", "loadgroup", "."]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert "9 passed" in ended.stdout, ended.stdout + ended.stderr
+    workers = {group: {path.read_text() for path in tmp_path.glob(f"{group}-*.ran")} for group in "ab"}
+    assert sorted(workers.values(), key=min) == [{"gw0"}, {"gw1"}]
