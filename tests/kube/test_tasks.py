@@ -261,13 +261,16 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(
         return bool(history[0].get("status") == "ongoing")
 
     assert until(ongoing, 60), (status(rig, "round"), replica.log())
-    assert status(rig, "round")["reportURL"] == replica.url()
+    address = f"{CORE}/configmaps/fairlead-agent"
+    assert found(rig, address)["data"] == {"apiURL": replica.url()}
+    # Who may write the status of the task cannot have the agents' tokens sent elsewhere.
+    assert rig.request("PATCH", f"{TASKS}/round/status", {"status": {"reportURL": "http://127.0.0.1:1"}}).status == 200
     # Another replica takes over in the middle of the round: agents learn its address, and are not replaced.
     replica.kill()
     token = agent_token(rig, pod)
     with running_agent(rig, pod, tmp_path) as agent_log:
         replica = new_replica(**variables)
-        assert until(lambda: status(rig, "round")["reportURL"] == replica.url(), 60), replica.log()
+        assert until(lambda: found(rig, address)["data"] == {"apiURL": replica.url()}, 60), replica.log()
         assert found(rig, f"{APPS}/daemonsets/{carrier}")["metadata"]["generation"] == 1
         assert until(lambda: "report posted" in agent_log(), 90), (agent_log(), replica.log())
     posted = {
@@ -276,7 +279,7 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(
     }  # fmt: skip
     assert post(replica.url(), token, posted) == 200, "a repeat changes nothing"
     assert post(replica.url(), rig.admin_token, posted) == 401, "a token of another audience"
-    for path in (f"{CORE}/secrets", TASKS):
+    for path in (f"{CORE}/secrets", TASKS, address):
         assert rig.request("GET", path, token=token).status == 401, "the agent's token is for nothing else"
     assert until(lambda: bool(status(rig, "round").get("finish")), 30), (status(rig, "round"), replica.log())
     record = status(rig, "round")["history"][0]
@@ -483,7 +486,9 @@ def test_s70_agents_may_read_and_nothing_else(rig: Rig) -> None:
         for rule in rules:
             is_about_itself = all(each.startswith("selfsubject") for each in rule["resources"])
             assert is_about_itself or set(rule["verbs"]) <= {"get", "list", "watch"}, rule
-        assert not [rule for rule in rules if {"secrets", "configmaps", "*"} & set(rule["resources"])]
+        private = [rule for rule in rules if {"secrets", "configmaps", "*"} & set(rule["resources"])]
+        named = [(rule["resources"], rule["resourceNames"], rule["verbs"]) for rule in private]
+        assert named == [(["configmaps"], ["fairlead-agent"], ["get"])] * (namespace == HOME)
 
 
 def agent_token(rig: Rig, pod: str, audiences: Sequence[str] = ("tasks.fairlead.io",)) -> str:

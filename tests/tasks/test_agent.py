@@ -29,6 +29,7 @@ from fairlead.tasks.agent.pacing import pace
 from fairlead.tasks.agent.report import Reporter, TargetResult, compose, judge
 from fairlead.tasks.agent.targets import Surroundings, TargetPod, TargetService, dns_targets, net_reach_targets
 from fairlead.tasks.agent.work import AgentOptions, Worker
+from fairlead.tasks.report_address import AddressMap, is_private
 from fairlead.tasks.reports import summarize
 from fairlead.tasks.spec import AppHttpHealthy, Expectation, Netdns, NetdnsSpec, NetReach, NetReachSpec, TaskReport
 from fairlead.tasks.verdicts import Tally, latencies
@@ -477,36 +478,92 @@ async def test_a_round_reports_its_figures_in_kdoctors_keys() -> None:
 
 
 class Cluster:
-    """Its only task says where the leader of now takes reports; it cannot be read at first."""
+    """Its ConfigMap says where the leader of now takes reports: one that is gone, then none to be read, then this."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.reads = 0
+        self.reads: list[tuple[str, str]] = []
 
-    async def find(self, kind: Any, name: str) -> Any:
-        self.reads += 1
-        if self.reads == 1:
+    async def find(self, kind: Any, name: str, namespace: str) -> Any:
+        self.reads.append((kind.plural, f"{namespace}/{name}"))
+        if len(self.reads) == 2:
             raise ClusterError("starting")
-        return msgspec.convert({"metadata": {"name": name}, "status": {"reportURL": self.url}}, AppHttpHealthy)
+        url = "http://127.0.0.1:9" if len(self.reads) == 1 else self.url
+        return AddressMap(data={"apiURL": url})
 
 
-async def test_a_report_follows_the_leader_to_its_address(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("secret")
-    posted: list[tuple[str, str]] = []
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    file = tmp_path / "token"
+    file.write_text("secret")
+    return file
 
-    async def store(request: web.Request) -> web.Response:
-        posted.append((request.path, request.headers["Authorization"]))
+
+class Receiver:
+    def __init__(self) -> None:
+        self.posted: list[tuple[str, str]] = []
+
+    async def receive(self, request: web.Request) -> web.Response:
+        self.posted.append((request.path, request.headers.get("Authorization", "")))
         return web.Response(status=201)
 
-    task = task_of(AppHttpHealthy, {})
-    gone = msgspec.structs.replace(task.status, report_url="http://127.0.0.1:9")
-    async with serving(store) as url:
+
+async def test_a_report_follows_the_leader_to_its_address(token: Path) -> None:
+    receiver = Receiver()
+    async with serving(receiver.receive) as url:
         cluster: Any = Cluster(url)
         worker = Worker(cluster, AgentOptions("pod", "uid", "node-1", "ns", token_file=token), CLOCK)
-        moved = msgspec.structs.replace(task, status=gone)
-        await worker.post("AppHttpHealthy", moved, {"roundNumber": 1}, datetime.now(UTC) + timedelta(seconds=60))
-    assert posted == [("/tasks/reports", "Bearer secret")]
+        soon = datetime.now(UTC) + timedelta(seconds=60)
+        await worker.post("AppHttpHealthy", task_of(AppHttpHealthy, {}), {"roundNumber": 1}, soon)
+        await worker.post("AppHttpHealthy", task_of(AppHttpHealthy, {}), {"roundNumber": 2}, soon)
+    assert receiver.posted == [("/tasks/reports", "Bearer secret")] * 2
+    assert cluster.reads == [("configmaps", "ns/fairlead-agent")] * 3, "read again only when it is of no use"
+
+
+async def test_a_token_goes_nowhere_else_not_even_by_a_redirect(token: Path) -> None:
+    """Nor where the status of a task says, which its author might write."""
+    thief = Receiver()
+    async with serving(thief.receive) as elsewhere:
+
+        async def redirect(_: web.Request) -> web.Response:
+            return web.Response(status=307, headers={"Location": f"{elsewhere}/tasks/reports"})
+
+        body = {"metadata": {"name": "a"}, "status": {"reportURL": elsewhere, "apiURL": elsewhere}}
+        async with serving(redirect) as url:
+            options = AgentOptions("pod", "uid", "node-1", "ns", token_file=token, api_url=url)
+            nobody: Any = None
+            task = msgspec.convert(body, AppHttpHealthy)
+            await Worker(nobody, options, CLOCK).post("AppHttpHealthy", task, {"roundNumber": 1}, datetime.now(UTC))
+    assert thief.posted == []
+
+
+@pytest.mark.parametrize(
+    ("url", "may"),
+    [
+        ("https://fairlead.fairlead-system.svc:8470", True),
+        ("http://127.0.0.1:8470", True),
+        ("http://[::1]:8470", True),
+        ("http://10.0.0.1:8470", False),
+        ("http://localhost.example.org", False),
+        ("http://127.0.0.1@10.0.0.1", False),
+        ("ftp://127.0.0.1", False),
+        ("", False),
+    ],
+)
+async def test_a_token_leaves_the_machine_over_tls_only(url: str, may: bool, token: Path) -> None:
+    assert is_private(url) is may
+    sent: list[str] = []
+
+    class Noting(Worker):
+        async def _send(self, session: Any, url: str, body: bytes) -> int:
+            sent.append(url)
+            return 201
+
+    cluster: Any = Cluster(url)
+    cluster.reads = [("", "")] * 2
+    worker = Noting(cluster, AgentOptions("pod", "uid", "node-1", "ns", token_file=token), CLOCK)
+    await worker.post("AppHttpHealthy", task_of(AppHttpHealthy, {}), {"roundNumber": 1}, datetime.now(UTC))
+    assert sent == [url] * may
 
 
 async def test_s69_a_round_beyond_its_deadline_still_reports() -> None:

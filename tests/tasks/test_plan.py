@@ -487,20 +487,6 @@ def test_a_round_through_services_waits_a_moment_after_the_newest_pod_became_rea
     assert [actor.pod for actor in world.task.status.actors] == ["p1", "p2"]
 
 
-def test_another_leader_names_its_own_address_for_reports_and_replaces_no_pod() -> None:
-    world = World(make_task())
-    world.options = PlanOptions(report_url="http://one:1")
-    world.make_ready("n1")
-    assert world.task.status.report_url == ""
-    world.settle()
-    assert (world.task.status.history[0].status, world.task.status.report_url) == ("ongoing", "http://one:1")
-    world.log.clear()
-    world.options = PlanOptions(report_url="http://two:2")
-    world.settle()
-    assert [type(each) for each in world.log] == [PatchStatus]
-    assert world.task.status.report_url == "http://two:2"
-
-
 @pytest.mark.parametrize(
     ("target", "services"),
     [

@@ -134,6 +134,7 @@ def test_s59_hosts_as_users_write_them_are_accepted(host: str) -> None:
         ("NetReach", {"schedule": {"schedule": "0 60", "roundNumber": 0}}, "spec.schedule.roundNumber"),
         ("NetReach", {"agentSpec": {"deploymentReplicas": -1}}, "spec.agentSpec.deploymentReplicas"),
         ("NetReach", {"agentSpec": {GRACE: -1}}, f"spec.agentSpec.{GRACE}"),
+        ("NetReach", {"agentSpec": {"env": [{"name": "A"}, {"name": "AGENT_API_URL"}]}}, "spec.agentSpec.env[1].name"),
         ("AppHttpHealthy", {"target": {**HTTP, "header": ["no"]}}, "spec.target.header[0]"),
         ("AppHttpHealthy", {"target": {**HTTP, "bodyConfigmapName": "b"}}, "spec.target.bodyConfigmapNamespace"),
         ("AppHttpHealthy", {"target": {**HTTP, "tlsSecretName": "b"}}, "spec.target.tlsSecretNamespace"),
@@ -192,8 +193,13 @@ def test_the_shipped_manifests_are_the_codes_own() -> None:
 def test_agents_may_write_nothing() -> None:
     verbs = {verb for _, body in agent_access("ns") for rule in body.get("rules", ()) for verb in rule["verbs"]}
     assert verbs == {"get", "list", "watch"}
-    kinds = {kind for _, body in agent_access("ns") for rule in body.get("rules", ()) for kind in rule["resources"]}
+    rules = [rule for _, body in agent_access("ns") for rule in body.get("rules", ())]
+    kinds = {kind for rule in rules if "resourceNames" not in rule for kind in rule["resources"]}
     assert not kinds & {"secrets", "configmaps", "*"}
+    named = [rule for rule in rules if "resourceNames" in rule]
+    assert [(rule["resources"], rule["resourceNames"], rule["verbs"]) for rule in named] == [
+        (["configmaps"], ["fairlead-agent"], ["get"])
+    ]
 
 
 def test_webhooks_keep_kdoctors_paths_and_the_names_of_the_role() -> None:

@@ -11,11 +11,12 @@ from fairlead.cluster.writer import Outcome, Result
 from fairlead.model.intents import Create, PatchStatus
 from fairlead.settings import Settings, TaskSettings
 from fairlead.tasks.carrier import Adaptation, Carrier, CarrierOptions, adapted, build
-from fairlead.tasks.controller import _check, report_url
+from fairlead.tasks.controller import _check
 from fairlead.tasks.plan import PlanOptions, SharedAgent, next_runtime_status
+from fairlead.tasks.report_address import shared_url, without_reserved
 from fairlead.tasks.spec import KINDS, TaskResource
 from fairlead.tasks.templates import built_in
-from tests.tasks.kit import NAMESPACE, SPEC, World, carrier_of, make_task, pod, stored
+from tests.tasks.kit import NAMESPACE, OPTIONS, SPEC, World, carrier_of, make_task, pod, stored
 
 
 def carrier(kind: str = "NetReach", *, ipv4: bool = True, ipv6: bool = False, **spec: Any) -> Carrier:
@@ -129,16 +130,26 @@ def test_s18_a_round_has_its_whole_time_from_its_planned_start() -> None:
 @pytest.mark.parametrize(
     ("listen", "is_loopback", "expected"),
     [
-        pytest.param("127.0.0.1:8470", False, "https://own:8470", id="an address of its own"),
+        pytest.param("127.0.0.1:8470", False, "", id="an address of its own"),
         pytest.param(":8470", False, "https://fairlead.fairlead-system.svc:8470", id="every address: the Service"),
         pytest.param("[::]:8470", False, "https://fairlead.fairlead-system.svc:8470", id="every address, IPv6"),
-        pytest.param(":8470", True, "https://own:8470", id="a cluster of its own has no such Service"),
+        pytest.param(":8470", True, "", id="a cluster of its own has no such Service"),
     ],
 )
 def test_s45_replicas_behind_a_service_name_it_to_their_agents(listen: str, is_loopback: bool, expected: str) -> None:
-    assert report_url(Settings(listen=listen), "https://own:8470", is_loopback) == expected
+    assert shared_url(Settings(listen=listen), "https://own:8470", is_loopback) == expected
     named = Settings(listen=listen, tasks=TaskSettings(api_url="https://elsewhere"))
-    assert report_url(named, "https://own:8470", is_loopback) == "", "it is in the template"
+    assert shared_url(named, "https://own:8470", is_loopback) == "https://elsewhere"
+
+
+def test_s70_an_author_cannot_lead_agents_elsewhere_by_variables() -> None:
+    env = [{"name": name, "value": "x"} for name in ("AGENT_API_URL", "PYTHONPATH", "KUBERNETES_SERVICE_HOST", "MINE")]
+    fault = {"name": "AGENT_FAULT", "value": "drop:0.3@node-2"}
+    task = make_task(spec={"agentSpec": {"env": [*env, fault]}})
+    built = build("NetReach", task.metadata, without_reserved(task.spec), OPTIONS)
+    passed = container(built)["env"]
+    assert passed[-2:] == [env[3], fault]
+    assert not {"AGENT_API_URL", "PYTHONPATH", "KUBERNETES_SERVICE_HOST"} & {each["name"] for each in passed}
 
 
 def test_s21_every_node_succeeded_and_nodes_are_counted() -> None:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from fairlead.model.cron import BadSchedule
 from fairlead.tasks import spec as nouns
+from fairlead.tasks.report_address import is_reserved
 from fairlead.tasks.schedule import Schedule, parse_schedule, parse_zone
 
 Json = dict[str, Any]
@@ -291,6 +292,11 @@ def _agent_causes(agent: Json | None) -> list[Cause]:
         Cause(f"spec.agentSpec.{name}", f"{agent[name]} is negative: write 0 or more")
         for name in ("deploymentReplicas", "terminationGracePeriodMinutes")
         if (agent.get(name) or 0) < 0
+    ]
+    causes += [
+        Cause(f"spec.agentSpec.env[{number}].name", f"{each['name'][:100]!r} is Fairlead's own: choose another name")
+        for number, each in enumerate(agent.get("env") or ())
+        if is_reserved(each.get("name"))
     ]
     if agent.get("kind", "DaemonSet") not in ("DaemonSet", "Deployment"):
         causes.append(Cause("spec.agentSpec.kind", f"{agent['kind']!r}: write DaemonSet or Deployment"))

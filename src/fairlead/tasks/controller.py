@@ -5,7 +5,7 @@ One key per task, `Kind/name`. Names of objects are fixed, so a create that was 
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +20,6 @@ from fairlead.model.intents import Apply, Create, Delete, Intent, RecordEvent, W
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.runtime import Runtime
-from fairlead.settings import Settings
 from fairlead.tasks import carrier as carriers
 from fairlead.tasks.carrier import Adaptation, Carrier, CarrierOptions
 from fairlead.tasks.endpoints import ENDPOINT_SLICES, CarrierEndpoints, probed_services, unlisted_pods
@@ -35,12 +34,13 @@ from fairlead.tasks.plan import (
     plan_task,
     ready_actors,
 )
+from fairlead.tasks.report_address import ADDRESS_MAPS, KEY, is_private, shared_url, without_reserved
 from fairlead.tasks.sharing import Sharer, needs_carrier, shared_carrier, sharers, task_reference, with_own_agents
 from fairlead.tasks.spec import KINDS, TASK_REPORTS, AppHttpHealthySpec, Task, TaskReport
 from fairlead.tasks.templates import (
-    API_SERVICE,
     AUDIENCE,
     COMPONENT,
+    REPORT_ADDRESS,
     TOKEN_FOLDER,
     load_templates,
     token_volume,
@@ -49,6 +49,8 @@ from fairlead.tasks.templates import (
 log = structlog.get_logger("fairlead.tasks")
 
 FAMILIES_KEPT_S: Final = 60.0
+ADDRESS_KEPT_S: Final = 15.0
+"""How often the leader looks whether its address is still where agents read it."""
 OURS: Final = {"app.kubernetes.io/managed-by": "fairlead"}
 """On a shared agent that came with the first task, and not with a manifest of the administrator's."""
 MOST_PRUNED: Final = 50
@@ -148,6 +150,42 @@ class Families:
         return enabled[0], enabled[1], lacking
 
 
+@dataclass(slots=True)
+class ReportAddress:
+    """The leader's: it keeps its address where its agents look."""
+
+    runtime: Runtime
+    _checked_s: float = field(default=float("-inf"))
+
+    @property
+    def shared(self) -> str:
+        runtime = self.runtime
+        return shared_url(runtime.settings, runtime.routes.url, runtime.is_loopback)
+
+    def warn(self) -> None:
+        url = self.shared or self.runtime.routes.url
+        if not (is_private(url) or self.runtime.settings.api.allow_plaintext):
+            log.warning("agents will not post reports: wanted tls.certificate, or tasks.apiUrl with https", url=url)
+
+    async def publish(self) -> None:
+        """Before a round starts, and again when somebody has changed or deleted it."""
+        runtime = self.runtime
+        if self.shared or runtime.clock.elapsed_s() < self._checked_s + ADDRESS_KEPT_S:
+            return
+        namespace, url = runtime.settings.namespace, runtime.routes.url
+        found = await runtime.reader.find(ADDRESS_MAPS, REPORT_ADDRESS, namespace)
+        if found is None or found.data.get(KEY) != url:
+            body = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": REPORT_ADDRESS, "namespace": namespace},
+                "data": {KEY: url},
+            }
+            intent = Apply(kind=ADDRESS_MAPS, name=REPORT_ADDRESS, namespace=namespace, body=body)
+            _check(await runtime.writer.carry_out(intent))
+        self._checked_s = runtime.clock.elapsed_s()
+
+
 class TaskMirrors:
     """Everything the controller reads."""
 
@@ -187,6 +225,7 @@ class TaskController:
         self._families = families
         self._metrics = metrics
         self._templates = load_templates(runtime.settings.tasks)
+        self._report_address = ReportAddress(runtime)
         self._progress_s: dict[str, float] = {}
         settings = runtime.settings
         self._options = PlanOptions(
@@ -201,9 +240,8 @@ class TaskController:
     async def run(self) -> None:
         """Lead until stopped."""
         runtime, mirrors = self._runtime, self._mirrors
-        self._options = replace(
-            self._options, report_url=report_url(runtime.settings, runtime.routes.url, runtime.is_loopback)
-        )
+        self._report_address = ReportAddress(runtime)
+        self._report_address.warn()
         await caught_up(mirrors.all(), runtime.clock, runtime.stop)
         controller = Controller("tasks", self._reconcile, clock=runtime.clock, metrics=runtime.metrics)
         for kind, mirror in mirrors.tasks.items():
@@ -270,6 +308,7 @@ class TaskController:
         mirrors, namespace = self._mirrors, self._options.namespace
         if task.metadata.deletion_timestamp is not None:
             return Observed(kind, task)
+        await self._report_address.publish()
         ipv4, ipv6, lacking = await self._families.enabled()
         options = CarrierOptions(namespace, self._templates, ipv4, ipv6)
         sharing: list[Sharer] = []
@@ -298,12 +337,12 @@ class TaskController:
         return Observed(kind, task, carrier, workload, parts, pods, results, lacking, unlisted, sharing)
 
     async def _carrier(self, kind: str, task: Task, options: CarrierOptions, sharing: list[Sharer]) -> Carrier:
-        specs = [each.spec for _, each in sharing] or [task.spec]
+        specs = [without_reserved(each.spec) for _, each in sharing] or [without_reserved(task.spec)]
         if sharing:
             owners = [task_reference(*each) for each in sharing]
             built = carriers.build_common(shared_carrier(task), specs, owners, options)
         else:
-            built = carriers.build(kind, task.metadata, task.spec, options)
+            built = carriers.build(kind, task.metadata, specs[0], options)
         volumes, mounts, copies = [token_volume()], [_mount("report-token", TOKEN_FOLDER)], []
         if isinstance(task.spec, AppHttpHealthySpec) and task.spec.target is not None:
             target = task.spec.target
@@ -366,8 +405,10 @@ class TaskController:
         """Nothing in it may depend on the replica: a fail-over would replace every pod."""
         settings = self._runtime.settings.tasks
         env = {"AGENT_TOKEN_FILE": f"{TOKEN_FOLDER}/token", "AGENT_AUDIENCE": AUDIENCE}
-        if settings.api_url:
-            env["AGENT_API_URL"] = settings.api_url
+        if shared := self._report_address.shared:
+            env["AGENT_API_URL"] = shared
+        if self._runtime.settings.api.allow_plaintext:
+            env["AGENT_API_PLAINTEXT"] = "true"
         if settings.api_ca:
             with open(settings.api_ca, encoding="utf-8") as file:
                 env["AGENT_API_CA"] = file.read()
@@ -439,17 +480,6 @@ class TaskController:
             if not isinstance(intent, RecordEvent):
                 self._metrics.writes.labels(type(intent).__name__, result.outcome).inc()
             _check(result)
-
-
-def report_url(settings: Settings, own_url: str, is_loopback: bool) -> str:
-    """Where the agents of this leader's rounds post; empty where their template says it."""
-    if settings.tasks.api_url:
-        return ""
-    host = settings.listen.rpartition(":")[0]
-    if is_loopback or host not in ("", "0.0.0.0", "[::]"):
-        return own_url
-    scheme, port = own_url.partition(":")[0], own_url.rpartition(":")[2]
-    return f"{scheme}://{API_SERVICE}.{settings.namespace}.svc:{port}"
 
 
 def _check(result: Result) -> None:

@@ -143,8 +143,6 @@ class PlanOptions:
     settle_s: float = 0.0
     """How long after the newest agent became ready a round through Services starts."""
     namespace: str = "fairlead-system"
-    report_url: str = ""
-    """Where agents post reports: the leader's own address, unless their template has another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +218,6 @@ def plan_task(seen: Observed, options: PlanOptions, now: datetime) -> Plan:
     wake: float | None = options.poll_s if problem else None
     if status.resource is not None and status.resource.runtime_status == "created" and not problem:
         status, wake = _run_rounds(seen, status, options, now)
-        if _is_ongoing(status) and options.report_url:
-            status = msgspec.structs.replace(status, report_url=options.report_url)
     status = _with_conditions(seen, status, problem, options, now)
     return _written(seen, intents, status, wake, now)
 

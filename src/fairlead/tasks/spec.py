@@ -219,8 +219,6 @@ class TaskStatus(ApiStruct, frozen=True):
     conditions: list[Condition] = []
     actors: list[Actor] = []
     run_now: str = ""
-    report_url: Annotated[str, Meta(max_length=2048)] = msgspec.field(default="", name="reportURL")
-    """Where the agents of the running round post their reports."""
 
     def to_json(self) -> Json:
         """As it is written: these two are there, whatever they are."""

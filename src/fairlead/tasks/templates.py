@@ -12,6 +12,8 @@ COMPONENT: Final = "fairlead-agent"
 ACCOUNT: Final = "fairlead-agent"
 API_SERVICE: Final = "fairlead"
 """The Service in front of the replicas' API (deploy/tasks/api.yaml)."""
+REPORT_ADDRESS: Final = "fairlead-agent"
+"""The ConfigMap with the leader's address, where replicas have no address in common."""
 AUDIENCE: Final = "tasks.fairlead.io"
 """What the agents' tokens are issued for: Fairlead's API accepts reports with them, the API server nothing."""
 TOKEN_FOLDER: Final = "/var/run/secrets/tasks.fairlead.io"
@@ -142,6 +144,7 @@ def agent_access(namespace: str) -> list[tuple[str, Mapping[str, Any]]]:
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
         {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses"], "verbs": ["get", "list"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [REPORT_ADDRESS], "verbs": ["get"]},
     ]
     api_version = f"{group}/v1"
     return [

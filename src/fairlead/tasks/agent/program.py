@@ -57,6 +57,7 @@ def parse_options(arguments: Sequence[str], environment: dict[str, str]) -> Agen
         health_port=int(environment.get("HEALTH_PORT", defaults.health_port)),
         api_url=environment.get("API_URL", "").rstrip("/"),
         api_ca=environment.get("API_CA", ""),
+        api_plaintext=environment.get("API_PLAINTEXT", "") == "true",
         token_file=Path(environment.get("TOKEN_FILE", defaults.token_file)),
         tls_folder=Path(environment.get("TLS_FOLDER", defaults.tls_folder)),
         body_folder=Path(environment.get("BODY_FOLDER", defaults.body_folder)),

@@ -35,8 +35,8 @@ from fairlead.tasks.agent.targets import (
     no_dns_target,
 )
 from fairlead.tasks.agent.usage import Usage
+from fairlead.tasks.report_address import ADDRESS_MAPS, KEY, is_private
 from fairlead.tasks.spec import (
-    KINDS,
     AppHttpHealthySpec,
     DnsRequest,
     Expectation,
@@ -45,6 +45,7 @@ from fairlead.tasks.spec import (
     NetReachSpec,
     Task,
 )
+from fairlead.tasks.templates import REPORT_ADDRESS
 from fairlead.tasks.verdicts import Tally
 
 log = structlog.get_logger("fairlead.agent")
@@ -78,6 +79,7 @@ class AgentOptions:
     health_port: int = 5710
     api_url: str = ""
     api_ca: str = ""
+    api_plaintext: bool = False
     token_file: Path = Path("/var/run/secrets/tasks.fairlead.io/token")
     tls_folder: Path = Path("/etc/fairlead-agent/tls")
     body_folder: Path = Path("/etc/fairlead-agent/body")
@@ -93,6 +95,7 @@ class Worker:
         self._options = options
         self._clock = clock
         self._loads: dict[str, tuple[str, int]] = {}
+        self._api_url = ""
 
     async def run_round(self, kind: str, task: Task) -> None:
         """A report is posted in any case: with the reason where the round did not come to its end."""
@@ -216,11 +219,11 @@ class Worker:
                 "report": report,
             }
         )
-        wait_s, url = 0.2, self._options.api_url or task.status.report_url
+        wait_s, url = 0.2, self._options.api_url or self._api_url or await self._find_api_url()
         async with _api_session(self._options) as session:
             while True:
                 try:
-                    status = await self._send(session, url, body)
+                    status = await self._send(session, url, body) if self._may_send(url) else 0
                 except (aiohttp.ClientError, OSError, TimeoutError) as problem:
                     log.info("report not sent", problem=type(problem).__name__, url=url, task=task.metadata.name)
                     status = 0
@@ -232,22 +235,30 @@ class Worker:
                     return
                 await self._clock.sleep(wait_s)
                 wait_s = min(wait_s * 2, LONGEST_WAIT_S)
-                url = self._options.api_url or await self._report_url(kind, task) or url
+                url = self._options.api_url or await self._find_api_url()
 
-    async def _report_url(self, kind: str, task: Task) -> str:
-        """Where the leader of now takes reports; empty where the task cannot be read."""
+    async def _find_api_url(self) -> str:
+        """Where the leader of now takes reports; what it was where that cannot be read."""
         try:
-            found: Task | None = await self._client.find(KINDS[kind], task.metadata.name)
+            found = await self._client.find(ADDRESS_MAPS, REPORT_ADDRESS, self._options.namespace)
         except ClusterError as problem:
-            log.info("task not read", problem=str(problem), task=task.metadata.name)
-            return ""
-        return found.status.report_url if found is not None else ""
+            log.info("address for reports not read", problem=str(problem))
+            return self._api_url
+        self._api_url = found.data.get(KEY, "").rstrip("/") if found is not None else ""
+        if not self._may_send(self._api_url):
+            log.warning("no address for reports", url=self._api_url, wanted="https, or http on this machine")
+        return self._api_url
+
+    def _may_send(self, url: str) -> bool:
+        return is_private(url) or (bool(url) and self._options.api_plaintext)
 
     async def _send(self, session: aiohttp.ClientSession, url: str, body: bytes) -> int:
         token = await asyncio.to_thread(self._options.token_file.read_text)
         headers = {"Authorization": f"Bearer {token.strip()}", "Content-Type": "application/json"}
         timeout = aiohttp.ClientTimeout(total=POST_S)
-        async with session.post(f"{url}/tasks/reports", data=body, headers=headers, timeout=timeout) as answer:
+        async with session.post(
+            f"{url}/tasks/reports", data=body, headers=headers, timeout=timeout, allow_redirects=False
+        ) as answer:
             await answer.read()
             return answer.status
 
