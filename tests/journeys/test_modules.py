@@ -1,5 +1,6 @@
 """Modules as a newcomer meets them: `fairlead up --demo` with three Python bases and a web module on each."""
 
+import contextlib
 import json
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from fairlead.modules.base.pack import pack
@@ -143,6 +145,14 @@ def test_a_web_module_is_served_by_three_bases_rolled_out_and_moved_when_a_base_
         cluster.kubectl("-n", "demo", "rollout", "status", "deployment/hello", "--timeout=120s")
     assert set(load.answers) == {"hello from version 1.0.0", "hello from version 2.0.0"}
 
+    # A base's process is killed: it comes back in place, with its module.
+    pods, killed = hello_pods(cluster), max(nodes).removeprefix("virtual-node-python-demo-")
+    process_of(killed).kill()
+    restarts = "jsonpath={.status.containerStatuses[0].restartCount}"
+    assert until(lambda: cluster.kubectl("-n", "demo", "get", "pod", killed, "-o", restarts) == "1", 60), cluster.log()
+    assert until(lambda: "2.0.0" in module_at(cluster, max(nodes)) and nodes_of(cluster) == nodes, 60), cluster.log()
+    assert hello_pods(cluster) == pods
+
     gone = min(nodes)
     started_s = time.monotonic()
     pod = gone.removeprefix("virtual-node-python-demo-")
@@ -163,6 +173,30 @@ def test_a_web_module_is_served_by_three_bases_rolled_out_and_moved_when_a_base_
     assert until(lambda: sick not in base_nodes(cluster) and len(base_nodes(cluster)) == 3, 120), pressure(cluster)
     assert until(lambda: set(pressure(cluster).values()) == {"False"}, 60)
     assert until(available, 60), cluster.log()
+
+
+def hello_pods(cluster: Cluster) -> set[str]:
+    return set(cluster.kubectl("-n", "demo", "get", "pods", "-l", "app=hello", "-o", "name").split())
+
+
+def process_of(pod: str) -> psutil.Process:
+    """The first process of a base's pod, by its environment: workers have it from there."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("POD_NAME") == pod:
+                found.append(process)
+    return min(found, key=lambda process: process.create_time())
+
+
+def module_at(cluster: Cluster, node: str) -> str:
+    """What the module on a node answers, asked at its base."""
+    ip = cluster.kubectl("get", "node", node, "-o", "jsonpath={.status.addresses[?(@.type=='InternalIP')].address}")
+    try:
+        with urllib.request.urlopen(f"http://{ip}:8080/hello/", timeout=5) as answer:
+            return str(answer.read().decode())
+    except OSError as problem:
+        return str(problem)
 
 
 def leaky_pod(url: str) -> dict[str, Any]:

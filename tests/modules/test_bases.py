@@ -18,6 +18,7 @@ from fairlead.modules.names import BEGUN, LEDGER
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.node import Profile, node_body
 from fairlead.nodes.provider import LogOptions, NotNow, Sandbox
+from fairlead.nodes.server import NodePorts
 from fairlead.nodes.spec import KubeletPod
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.mock_base import Fault, MockBase
@@ -279,10 +280,15 @@ async def test_k68_the_log_of_a_module_on_a_java_base_is_that_of_its_pod_and_say
 
 
 async def test_a_node_names_the_endpoint_of_the_replica_that_serves_it(rig: Rig) -> None:
-    rig.bases.announce("10.9.9.9", 10250)
+    ports = NodePorts("127.0.0.1")
+    rig.bases.announce("10.9.9.9", ports)
     await rig.hear()
     (profile,) = rig.kubelet.nodes.values()
-    assert (profile.internal_dns, profile.kubelet_port, profile.ip) == ("10.9.9.9", 10250, "127.0.0.1")
+    assert (profile.internal_dns, profile.ip) == ("10.9.9.9", "127.0.0.1")
+    assert ports.node_at(profile.kubelet_port) == profile.name
+    (base,) = rig.bases._bases.values()
+    await rig.bases._remove(base)
+    assert not ports.sockets
 
 
 async def test_k07_a_base_that_moves_keeps_its_node_and_is_called_where_it_is_now(rig: Rig) -> None:

@@ -6,6 +6,7 @@ import ssl
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 import yaml
 
@@ -58,14 +59,15 @@ async def test_k12_k68_logs_are_for_callers_the_cluster_knows_and_a_deleted_node
     settings = KubeletSettings(
         listen="127.0.0.1:0", certificate=str(pair.cert), key=str(pair.key), client_ca=str(authority.ca_file)
     )
-    async with crew(tmp_path, bases=1, kubelet=settings) as at:
+    async with crew(tmp_path, bases=2, kubelet=settings) as at:
         at.start("one")
-        node = "virtual-node-blue-b0"
-        url = await endpoint_of(at, node)
+        node, other = "virtual-node-blue-b0", "virtual-node-blue-b1"
+        url, other_url = await endpoint_of(at, node), await endpoint_of(at, other)
         await at.install("b0")
+        await at.install("b1")
 
         async def is_ready() -> bool:
-            return await at.ready_pods() == {"shop-b0"}
+            return await at.ready_pods() == {"shop-b0", "shop-b1"}
 
         await at.until(is_ready)
         logs = f"{url}/containerLogs/default/shop-b0/shop"
@@ -77,6 +79,14 @@ async def test_k12_k68_logs_are_for_callers_the_cluster_knows_and_a_deleted_node
         assert (await answer(f"{url}/exec/default/shop-b0/shop", authority, token_of(at)))[0] == 501
         with pytest.raises(aiohttp.ClientConnectorError):
             await answer(logs, stranger)
+        # Nodes share an address, and each answers for itself.
+        for where, name, pod in ((url, node, "shop-b0"), (other_url, other, "shop-b1")):
+            _, text = await answer(f"{where}/stats/summary", authority, pair=caller)
+            summary = msgspec.json.decode(text)
+            assert summary["node"]["nodeName"] == name
+            assert [each["podRef"]["name"] for each in summary["pods"]] == [pod]
+            _, text = await answer(f"{where}/pods", authority, pair=caller)
+            assert [each["metadata"]["name"] for each in msgspec.json.decode(text)["items"]] == [pod]
         await check_node_is_made_again(at, node)
 
 

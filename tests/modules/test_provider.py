@@ -14,7 +14,7 @@ from fairlead.cluster.clock import RealClock
 from fairlead.modules import client as calls
 from fairlead.modules import reports
 from fairlead.modules.client import ArkletClient, connections
-from fairlead.modules.provider import ArkletProvider, operation_wait_s
+from fairlead.modules.provider import ArkletProvider
 from fairlead.modules.spec import ModuleState
 from fairlead.modules.sweep import Sweeper
 from fairlead.modules.traces import parent_of
@@ -465,8 +465,3 @@ async def test_k19_what_an_install_before_us_brought_instead_goes_and_what_was_t
     await rig.provider.poll("node", "python")
     await rig.until(cart())
     assert sorted(rig.base.modules) == ["cart:0", "cart:1", "cart:3"]
-
-
-@pytest.mark.parametrize(("waited_s", "wait_s"), [(0.0, 0.2), (2.0, 0.2), (10.0, 1.0), (20.0, 2.0), (500.0, 2.0)])
-def test_an_install_that_takes_long_is_asked_about_less_often(waited_s: float, wait_s: float) -> None:
-    assert operation_wait_s(waited_s) == pytest.approx(wait_s)

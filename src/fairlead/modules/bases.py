@@ -33,6 +33,7 @@ from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
 from fairlead.nodes.provider import LogOptions, NotNow
+from fairlead.nodes.server import NodePorts
 from fairlead.nodes.spec import PODS
 from fairlead.web.limits import Limits
 
@@ -171,6 +172,7 @@ class Bases:
         self._provider = provider
         self._client = client
         self._options = options
+        self._ports: NodePorts | None = None
         self._trust = trust
         self._clock = clock
         self._rng = rng
@@ -192,9 +194,10 @@ class Bases:
         provider.keep_ledger(self._write_ledger)
         provider.read_base_logs(self._base_log)
 
-    def announce(self, host: str, port: int) -> None:
-        """Where the kubelet of the nodes is reached."""
-        self._options = replace(self._options, endpoint_host=host, endpoint_port=port)
+    def announce(self, host: str, ports: NodePorts) -> None:
+        """Where the kubelet of the nodes is reached: each by its own port."""
+        self._options = replace(self._options, endpoint_host=host)
+        self._ports = ports
 
     async def _base_log(self, name: str, options: LogOptions) -> AsyncIterator[bytes]:
         """The log of the pod that a base is: it has one for all its modules."""
@@ -255,6 +258,7 @@ class Bases:
         # First who looks at the pods: what it would see of a base that is left is that everything is lost.
         await self._kubelet.release(name)
         await self._provider.release(name)
+        self._close_port(name)
 
     def has(self, name: str) -> bool:
         return name in self._bases
@@ -449,6 +453,11 @@ class Bases:
                     Delete(kind=PODS, name=metadata.name, namespace=metadata.namespace, uid=pod.uid, grace_s=0)
                 )
         await self._kubelet.remove(base.name)
+        self._close_port(base.name)
+
+    def _close_port(self, name: str) -> None:
+        if self._ports is not None:
+            self._ports.close(name)
 
     # -- base pods ------------------------------------------------------------------------------------------
 
@@ -506,11 +515,13 @@ class Bases:
             LEDGER: msgspec.json.encode(ledger[:MOST_LEDGER]).decode(),
             BEGUN: msgspec.json.encode(dict(begun[:MOST_LEDGER])).decode(),
         }
+        port = self._ports.port_of(base.name) if self._ports is not None else 0
+        options = replace(self._options, endpoint_port=port)
         if self._healer is None:
-            return node_profile(base.name, base.beat, base.health, standing, self._options, notes)
+            return node_profile(base.name, base.beat, base.health, standing, options, notes)
         notes |= self._healer.annotations(base.name)
         taints, conditions = self._healer.taints(base.name), (self._healer.condition(base.name),)
-        return node_profile(base.name, base.beat, base.health, standing, self._options, notes, taints, conditions)
+        return node_profile(base.name, base.beat, base.health, standing, options, notes, taints, conditions)
 
     def describe(self, name: str) -> None:
         """Something else about the node has changed."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.nodes.kubelet import VirtualKubelet
-from fairlead.nodes.server import Access, KubeletServer, reviewed
+from fairlead.nodes.server import Access, KubeletServer, NodePorts, reviewed
 from fairlead.settings import BadSettings, KubeletSettings
 from fairlead.web.tls import ServingCertificate
 
@@ -38,18 +38,22 @@ def certificate_of(settings: KubeletSettings) -> ServingCertificate | None:
 @asynccontextmanager
 async def kubelet_endpoint(
     settings: KubeletSettings, kubelet: VirtualKubelet, reader: Client, clock: Clock
-) -> AsyncIterator[int]:
-    """Served for as long as the block runs; yields the port, 0 where none is served."""
+) -> AsyncIterator[NodePorts | None]:
+    """Served for as long as the block runs; yields the ports of the nodes, None where none is served."""
     certificate = certificate_of(settings)
     if certificate is None:
-        yield 0
+        yield None
         return
     host, _, port = settings.listen.rpartition(":")
     access = Access(certificate.context, check=reviewed(reader))
     following = asyncio.create_task(certificate.follow(clock), name="kubelet endpoint: certificate")
     try:
-        async with KubeletServer(kubelet, access, clock=clock).served([host or "0.0.0.0"], int(port)) as bound:
-            yield bound
+        host = host.strip("[]") or "0.0.0.0"
+        # A base's address is not ours: its node is told from others by a port of its own.
+        ports = NodePorts(host)
+        async with KubeletServer(kubelet, access, clock=clock, ports=ports).served([host], int(port)) as bound:
+            ports.shared = bound
+            yield ports
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

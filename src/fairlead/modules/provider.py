@@ -24,6 +24,7 @@ from fairlead.modules.arklet import Answer, Outcome, outcome_of, sentence_of
 from fairlead.modules.client import ArkletClient
 from fairlead.modules.heartbeats import JAVA
 from fairlead.modules.names import FAILURE_POLICY, INSTALL_STRATEGY
+from fairlead.modules.operations import Operations
 from fairlead.modules.spec import BROKEN, VERSION_NAMES, Module, ModuleState, module_of, modules_of, problem_with
 from fairlead.modules.sweep import Sweeper
 from fairlead.modules.traces import module_span, traceparent
@@ -50,10 +51,7 @@ FIRST_BACKOFF_S: Final = 5.0
 MOST_MEASURED: Final = 10_000
 MOST_BACKOFF_S: Final = 300.0
 BUSY_S: Final = 1.0
-OPERATION_S: Final = 0.2
-OPERATION_SHARE: Final = 0.1
-MOST_OPERATION_WAIT_S: Final = 2.0
-MOST_OPERATION_S: Final = 600.0
+GROUP_S: Final = 0.2
 AWAY_S: Final = 2.0
 
 
@@ -141,6 +139,7 @@ class ArkletProvider:
         """`may_act`: whether our lease still allows commands to bases; `sweeper` removes strays."""
         self._sweeper = sweeper
         self._client = client
+        self._operations = Operations(client, clock)
         self._clock = clock
         self._may_act = may_act
         self._notify: Notify = lambda uid: None
@@ -249,6 +248,7 @@ class ArkletProvider:
         states = await self._client.modules(base.address)
         if states is None:
             return
+        self._operations.observe(node, states)
         by_key = {state.key: state for state in states}
         for work in works:
             for container, module in work.modules().items():
@@ -475,7 +475,7 @@ class ArkletProvider:
     async def _install(self, work: PodWork, container: str, run: RunReport) -> float | None:
         """One step towards the module being there; seconds to wait before the next, None for at once."""
         if self._waits_for_another(work, container):
-            return OPERATION_S
+            return GROUP_S
         module = work.modules()[container]
         found = work.containers.get(container)
         if found is not None and (problem := problem_with(found)) is not None:
@@ -507,8 +507,8 @@ class ArkletProvider:
         # First that it is ours, then that it is there: a crash in between must not leave a module of nobody.
         if not await self._write_ledger(work.pod.spec.node_name):
             return AWAY_S
-        answer = await self._install_once(base, work, container, module, run)
-        return await self._after_install(base, work, container, module, run, answer)
+        answer, states = await self._install_once(base, work, container, module, run)
+        return await self._after_install(base, work, container, module, run, answer, states)
 
     def _report_present(
         self,
@@ -542,20 +542,17 @@ class ArkletProvider:
 
     async def _install_once(
         self, base: Served, work: PodWork, container: str, module: Module, run: RunReport
-    ) -> Answer:
+    ) -> tuple[Answer, list[ModuleState] | None]:
+        """What the command came to; with every module of the base where its end was seen by them."""
         self._check(base)
         module = self._with_settings(work, container, module)
         stamp = int(self._clock.now().timestamp() * 1000)
         request_id = f"{work.pod.uid}/{container}/{run.attempt}/{stamp}"
         with base.command():
             answer = await self._client.install(base.address, module, request_id)
-        started_s = self._clock.elapsed_s()
-        while outcome_of(arklet.INSTALL, answer) is Outcome.RUNNING:
-            if self._clock.elapsed_s() - started_s > MOST_OPERATION_S:
-                return Answer(problem="the install does not end")
-            await self._clock.sleep(operation_wait_s(self._clock.elapsed_s() - started_s))
-            answer = await self._client.call(base.address, arklet.QUERY_OPS, {"requestId": request_id})
-        return answer
+        if outcome_of(arklet.INSTALL, answer) is not Outcome.RUNNING:
+            return answer, None
+        return await self._operations.wait(work.pod.spec.node_name, lambda: base.address, module.key, request_id)
 
     def _with_settings(self, work: PodWork, container: str, module: Module) -> Module:
         """With the arguments and variables of its container, and the number of its trace."""
@@ -577,6 +574,7 @@ class ArkletProvider:
         module: Module,
         run: RunReport,
         answer: Answer,
+        states: list[ModuleState] | None,
     ) -> float | None:
         outcome = outcome_of(arklet.INSTALL, answer)
         if outcome is Outcome.BUSY:
@@ -585,7 +583,8 @@ class ArkletProvider:
             return None if outcome is Outcome.ALREADY else AWAY_S
         if outcome is not Outcome.DONE:
             return self._fail(work, container, run, reports.BACK_OFF, sentence_of(answer))
-        states = await self._client.modules(base.address)
+        if states is None:
+            states = await self._client.modules(base.address)
         if states is None:
             return None
         if any(each.key == module.key and each.state.upper() != BROKEN for each in states):
@@ -669,8 +668,3 @@ class ArkletProvider:
 
 def _ended(run: RunReport, now: datetime) -> RunReport:
     return RunReport(run.attempt, RunPhase.EXITED, run.started_at or now, now, 0, reason="Uninstalled", id=run.id)
-
-
-def operation_wait_s(waited_s: float) -> float:
-    """Until an install under way is asked about again: the longer it takes, the less a moment matters."""
-    return min(MOST_OPERATION_WAIT_S, max(OPERATION_S, waited_s * OPERATION_SHARE))

@@ -40,6 +40,7 @@ from fairlead.modules.tunnel import Baseline, MqttTunnel
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import LEASE_NAMESPACE
 from fairlead.nodes.node_leases import NodeLeases
+from fairlead.nodes.server import NodePorts
 from fairlead.nodes.spec import PODS, KubeletPod
 from fairlead.runtime import Runtime, member_lease
 from fairlead.settings import ArkletSettings, BadSettings, HealingSettings
@@ -199,9 +200,9 @@ class Replica:
         self._forwarder = Forwarder(session, self._members)
         self._count = count
 
-    def announce(self, host: str, port: int) -> None:
+    def announce(self, host: str, ports: NodePorts) -> None:
         """Where API servers find the kubelet of the nodes that this replica serves."""
-        self._bases.announce(host, port)
+        self._bases.announce(host, ports)
 
     def _new_sweeper(self, client: ArkletClient) -> Sweeper | None:
         mode = self._member.settings.modules.sweep
@@ -387,9 +388,10 @@ async def serve_bases(
         pods = await stack.enter_async_context(base_pods(member, connection))
         replica = Replica(member, options, trust, session, arklet, pods, broker, baseline, count)
         settings = member.settings.modules.kubelet
-        port = await stack.enter_async_context(kubelet_endpoint(settings, replica.kubelet, member.reader, member.clock))
-        if port:
-            replica.announce(settings.host or await asyncio.to_thread(reached_at, settings.listen), port)
+        endpoint = kubelet_endpoint(settings, replica.kubelet, member.reader, member.clock)
+        ports = await stack.enter_async_context(endpoint)
+        if ports is not None:
+            replica.announce(settings.host or await asyncio.to_thread(reached_at, settings.listen), ports)
         started(replica)
         try:
             await replica.run(url)

@@ -1,12 +1,14 @@
 """The kubelet's HTTP API for virtual nodes: logs, pods, statistics; TLS and authentication on every path.
 
 The API server calls it for `kubectl logs`, a metrics server for usage. One server serves every node of the process;
-nodes with addresses of their own are distinguished by the address that was called. exec, attach and port-forward answer
-501 with a sentence. It never changes anything.
+nodes with addresses of their own are distinguished by the address that was called, others by a port each. exec, attach
+and port-forward answer 501 with a sentence. It never changes anything.
 """
 
+import asyncio
 import contextlib
 import hmac
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -113,14 +115,61 @@ def log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
     )
 
 
+class NodePorts:
+    """A port for each node that shares its address with others: by it a caller says which node is meant."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._sockets: dict[str, socket.socket] = {}
+        self._nodes: dict[int, str] = {}
+        self.changed = asyncio.Event()
+        self.shared = 0
+        """The port for all of them, where a node cannot have one of its own."""
+
+    def port_of(self, node: str) -> int:
+        """The node's port, from now on; callers are kept waiting until it is served."""
+        if node not in self._sockets:
+            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+            try:
+                bound = self._sockets[node] = socket.create_server((self._host, 0), family=family)
+            except OSError as problem:
+                log.warning("no port for a node's kubelet", node=node, problem=str(problem))
+                return self.shared
+            self._nodes[bound.getsockname()[1]] = node
+            self.changed.set()
+        port: int = self._sockets[node].getsockname()[1]
+        return port
+
+    def close(self, node: str) -> None:
+        bound = self._sockets.pop(node, None)
+        if bound is not None:
+            self._nodes.pop(bound.getsockname()[1], None)
+            bound.close()
+            self.changed.set()
+
+    def close_all(self) -> None:
+        for node in list(self._sockets):
+            self.close(node)
+
+    def node_at(self, port: int) -> str:
+        return self._nodes.get(port, "")
+
+    @property
+    def sockets(self) -> Mapping[str, socket.socket]:
+        return self._sockets
+
+
 class KubeletServer:
-    def __init__(self, kubelet: VirtualKubelet, access: Access, *, clock: Clock) -> None:
+    def __init__(
+        self, kubelet: VirtualKubelet, access: Access, *, clock: Clock, ports: NodePorts | None = None
+    ) -> None:
         if not access.token and access.check is None and access.tls.verify_mode == ssl.CERT_NONE:
             raise ValueError("the kubelet's API needs a token, a token check or a CA for client certificates")
         self._kubelet = kubelet
         self._pods = kubelet.pods
         self._access = access
         self._clock = clock
+        self._ports = ports
 
     @asynccontextmanager
     async def served(self, hosts: Sequence[str] = ("127.0.0.1",), port: int = 0) -> AsyncIterator[int]:
@@ -142,9 +191,40 @@ class KubeletServer:
             for host in hosts[1:]:
                 await web.TCPSite(runner, host, bound, ssl_context=self._access.tls).start()
             log.info("kubelet api", port=bound, addresses=list(hosts))
-            yield bound
+            async with self._serving_ports(runner):
+                yield bound
         finally:
             await runner.cleanup()
+
+    @asynccontextmanager
+    async def _serving_ports(self, runner: web.AppRunner) -> AsyncIterator[None]:
+        if self._ports is None:
+            yield
+            return
+        following = asyncio.create_task(
+            self._follow_ports(runner, self._ports), name="kubelet endpoint: ports of nodes"
+        )
+        try:
+            yield
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            self._ports.close_all()
+
+    async def _follow_ports(self, runner: web.AppRunner, ports: NodePorts) -> None:
+        sites: dict[str, tuple[socket.socket, web.SockSite]] = {}
+        while True:
+            ports.changed.clear()
+            for node, (bound, site) in list(sites.items()):
+                if ports.sockets.get(node) is not bound:
+                    del sites[node]
+                    await site.stop()
+            for node, bound in list(ports.sockets.items()):
+                if node not in sites:
+                    site = web.SockSite(runner, bound, ssl_context=self._access.tls)
+                    sites[node] = (bound, site)
+                    await site.start()
+            await ports.changed.wait()
 
     # -- who asks -------------------------------------------------------------------------------------------
 
@@ -243,10 +323,11 @@ class KubeletServer:
         return web.Response(status=501, text=message)
 
     def _called(self, request: web.Request) -> tuple[str, list[KubeletPod]]:
-        """The node whose address was called and its pods; all of them where nodes share an address."""
-        address = (request.get_extra_info("sockname") or ("",))[0]
+        """The node whose port or address was called and its pods; all of them where nodes share both."""
+        address, port = (request.get_extra_info("sockname") or ("", 0))[:2]
         nodes = self._kubelet.addresses
-        names = sorted(name for name, ip in nodes.items() if ip == address) or sorted(nodes)
+        called = self._ports.node_at(port) if self._ports is not None else ""
+        names = [called] if called else sorted(name for name, ip in nodes.items() if ip == address) or sorted(nodes)
         pods = [pod for pod in self._pods.pods() if pod.spec.node_name in set(names)]
         return names[0] if names else "", pods
 
