@@ -53,6 +53,9 @@ BUSY_S: Final = 1.0
 OPERATION_S: Final = 0.2
 OPERATION_SHARE: Final = 0.1
 MOST_OPERATION_WAIT_S: Final = 2.0
+OPERATIONS_PER_S: Final = 50.0
+"""How often all bases together are asked how far their installs are; polls show what runs by then, too."""
+MOST_CROWDED_WAIT_S: Final = 60.0
 MOST_OPERATION_S: Final = 600.0
 AWAY_S: Final = 2.0
 
@@ -92,6 +95,8 @@ class Served:
     stack: str = ""
     is_released: bool = False
     """Another replica is to serve it: no command is begun any more."""
+    installing: dict[str, "Installing"] = field(default_factory=dict)
+    """The installs under way, by `name:version`."""
     in_flight: int = 0
     settled: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -104,6 +109,15 @@ class Served:
         finally:
             self.in_flight -= 1
             self.settled.set()
+
+
+@dataclass(slots=True)
+class Installing:
+    """An install that the base carries out by itself."""
+
+    is_running: asyncio.Event = field(default_factory=asyncio.Event)
+    states: list[ModuleState] | None = None
+    """What the base had when a poll showed that the module runs."""
 
 
 @dataclass(slots=True)
@@ -145,6 +159,8 @@ class ArkletProvider:
         self._may_act = may_act
         self._notify: Notify = lambda uid: None
         self._pods: dict[str, PodWork] = {}
+        self._on_nodes: dict[str, dict[str, PodWork]] = {}
+        self._installs = 0
         self._bases: dict[str, Served] = {}
         self._write_ledger: WriteLedger = _without_ledger
         self._read_base_log: ReadLog | None = None
@@ -190,9 +206,8 @@ class ArkletProvider:
             self._bases[node] = made
         elif known.address != address:
             known.address = address
-            for uid, work in self._pods.items():
-                if work.pod.spec.node_name == node:
-                    self._notify(uid)
+            for uid in self._on(node):
+                self._notify(uid)
 
     def leave(self, node: str) -> None:
         self._bases.pop(node, None)
@@ -208,8 +223,10 @@ class ArkletProvider:
         while base.in_flight:
             base.settled.clear()
             await base.settled.wait()
-        uids = [uid for uid, work in self._pods.items() if work.pod.spec.node_name == node]
-        tasks = [task for uid in uids for task in self._pods.pop(uid).tasks.values()]
+        works = self._on_nodes.pop(node, {})
+        for uid in works:
+            del self._pods[uid]
+        tasks = [task for work in works.values() for task in work.tasks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -226,7 +243,7 @@ class ArkletProvider:
 
     def is_exhausted(self, node: str) -> bool:
         """Whether an install on the base fails for want of memory."""
-        runs = (run for work in self._pods.values() if work.pod.spec.node_name == node for run in work.runs.values())
+        runs = (run for work in self._on(node).values() for run in work.runs.values())
         return any(run.phase is RunPhase.WAITING and reports.is_out_of_memory(run) for run in runs)
 
     def stand(self, node: str, is_active: bool) -> None:
@@ -235,9 +252,8 @@ class ArkletProvider:
         if base is None or base.is_stopping is not is_active:
             return
         base.is_stopping = not is_active
-        for uid, work in self._pods.items():
-            if work.pod.spec.node_name == node:
-                self._notify(uid)
+        for uid in self._on(node):
+            self._notify(uid)
 
     async def poll(self, node: str, stack: str) -> None:
         """Compare what the base has with what its pods show."""
@@ -245,11 +261,15 @@ class ArkletProvider:
         if base is None:
             return
         base.stack = stack
-        works = [work for work in self._pods.values() if work.pod.spec.node_name == node]
+        works = list(self._on(node).values())
         states = await self._client.modules(base.address)
         if states is None:
             return
         by_key = {state.key: state for state in states}
+        for key, installing in base.installing.items():
+            if key in by_key and reports.is_running(by_key[key]):
+                installing.states = states
+                installing.is_running.set()
         for work in works:
             for container, module in work.modules().items():
                 await self._compare(base, work, container, module, by_key.get(module.key), stack)
@@ -303,7 +323,16 @@ class ArkletProvider:
         pod = sandbox.pod
         if pod.spec.node_name not in self._bases:
             raise NotNow(f"no base is node {pod.spec.node_name}")
-        self._pods.setdefault(pod.uid, PodWork(pod)).pod = pod
+        self._work_of(pod).pod = pod
+
+    def _work_of(self, pod: KubeletPod) -> PodWork:
+        work = self._pods.setdefault(pod.uid, PodWork(pod))
+        self._on_nodes.setdefault(pod.spec.node_name, {})[pod.uid] = work
+        return work
+
+    def _on(self, node: str) -> Mapping[str, PodWork]:
+        """The pods of a node, by uid."""
+        return self._on_nodes.get(node, {})
 
     async def adopt(self, pod: KubeletPod) -> None:
         """What the base has of the pod's modules is running; what it lacks is to be installed again."""
@@ -312,7 +341,7 @@ class ArkletProvider:
         if base is None or states is None:
             raise NotNow(f"the base of node {pod.spec.node_name} does not answer")
         by_key = {state.key: state for state in states}
-        work = self._pods.setdefault(pod.uid, PodWork(pod))
+        work = self._work_of(pod)
         attempts = {each.name: each.restart_count for each in pod.status.container_statuses or ()}
         begun = {each.name for each in pod.status.container_statuses or () if each.state.running is not None}
         for container, module in modules_of(pod).items():
@@ -361,6 +390,11 @@ class ArkletProvider:
         if base is not None:
             base.owners = {key: owner for key, owner in base.owners.items() if owner != uid}
         self._pods.pop(uid, None)
+        node = work.pod.spec.node_name
+        if (works := self._on_nodes.get(node)) is not None:
+            works.pop(uid, None)
+            if not works:
+                del self._on_nodes[node]
 
     def status(self, uid: str) -> PodReport | None:
         work = self._pods.get(uid)
@@ -507,8 +541,8 @@ class ArkletProvider:
         # First that it is ours, then that it is there: a crash in between must not leave a module of nobody.
         if not await self._write_ledger(work.pod.spec.node_name):
             return AWAY_S
-        answer = await self._install_once(base, work, container, module, run)
-        return await self._after_install(base, work, container, module, run, answer)
+        answer, states = await self._install_once(base, work, container, module, run)
+        return await self._after_install(base, work, container, module, run, answer, states)
 
     def _report_present(
         self,
@@ -542,20 +576,30 @@ class ArkletProvider:
 
     async def _install_once(
         self, base: Served, work: PodWork, container: str, module: Module, run: RunReport
-    ) -> Answer:
+    ) -> tuple[Answer, list[ModuleState] | None]:
+        """Arklet's word on its end; and what the base has, where a poll showed first that the module runs."""
         self._check(base)
         module = self._with_settings(work, container, module)
         stamp = int(self._clock.now().timestamp() * 1000)
         request_id = f"{work.pod.uid}/{container}/{run.attempt}/{stamp}"
-        with base.command():
-            answer = await self._client.install(base.address, module, request_id)
-        started_s = self._clock.elapsed_s()
-        while outcome_of(arklet.INSTALL, answer) is Outcome.RUNNING:
-            if self._clock.elapsed_s() - started_s > MOST_OPERATION_S:
-                return Answer(problem="the install does not end")
-            await self._clock.sleep(operation_wait_s(self._clock.elapsed_s() - started_s))
-            answer = await self._client.call(base.address, arklet.QUERY_OPS, {"requestId": request_id})
-        return answer
+        installing = base.installing[module.key] = Installing()
+        self._installs += 1
+        try:
+            with base.command():
+                answer = await self._client.install(base.address, module, request_id)
+            started_s = self._clock.elapsed_s()
+            while outcome_of(arklet.INSTALL, answer) is Outcome.RUNNING:
+                waited_s = self._clock.elapsed_s() - started_s
+                if waited_s > MOST_OPERATION_S:
+                    return Answer(problem="the install does not end"), None
+                await self._pause(installing.is_running, operation_wait_s(waited_s, self._installs))
+                if installing.states is not None:
+                    return Answer(code=arklet.SUCCESS), installing.states
+                answer = await self._client.call(base.address, arklet.QUERY_OPS, {"requestId": request_id})
+            return answer, None
+        finally:
+            self._installs -= 1
+            base.installing.pop(module.key, None)
 
     def _with_settings(self, work: PodWork, container: str, module: Module) -> Module:
         """With the arguments and variables of its container, and the number of its trace."""
@@ -577,6 +621,7 @@ class ArkletProvider:
         module: Module,
         run: RunReport,
         answer: Answer,
+        states: list[ModuleState] | None = None,
     ) -> float | None:
         outcome = outcome_of(arklet.INSTALL, answer)
         if outcome is Outcome.BUSY:
@@ -585,7 +630,7 @@ class ArkletProvider:
             return None if outcome is Outcome.ALREADY else AWAY_S
         if outcome is not Outcome.DONE:
             return self._fail(work, container, run, reports.BACK_OFF, sentence_of(answer))
-        states = await self._client.modules(base.address)
+        states = states or await self._client.modules(base.address)
         if states is None:
             return None
         if any(each.key == module.key and each.state.upper() != BROKEN for each in states):
@@ -671,6 +716,8 @@ def _ended(run: RunReport, now: datetime) -> RunReport:
     return RunReport(run.attempt, RunPhase.EXITED, run.started_at or now, now, 0, reason="Uninstalled", id=run.id)
 
 
-def operation_wait_s(waited_s: float) -> float:
-    """Until an install under way is asked about again: the longer it takes, the less a moment matters."""
-    return min(MOST_OPERATION_WAIT_S, max(OPERATION_S, waited_s * OPERATION_SHARE))
+def operation_wait_s(waited_s: float, installs: int = 1) -> float:
+    """Until an install under way is asked about again: the longer it takes, the less a moment matters; and the more
+    of them there are, the less often each is asked about, so that asking does not become the work."""
+    wait_s = min(MOST_OPERATION_WAIT_S, max(OPERATION_S, waited_s * OPERATION_SHARE))
+    return max(wait_s, min(MOST_CROWDED_WAIT_S, installs / OPERATIONS_PER_S))

@@ -53,6 +53,10 @@ def run_report(state: ModuleState, module: Module, ip: str, attempt: int, now: d
             return reported
 
 
+def is_running(state: ModuleState) -> bool:
+    return state.state.upper() in (ACTIVATED, DEACTIVATED)
+
+
 def waiting(run: RunReport, reason: str, message: str = "") -> RunReport:
     return RunReport(run.attempt, RunPhase.WAITING, reason=reason, message=message, id=run.id)
 
