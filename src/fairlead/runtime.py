@@ -235,12 +235,16 @@ async def open_runtime(
     routes: RouteTable,
     identity: str = "",
 ) -> AsyncIterator["Opener"]:
-    """One connection for reading; every lease opens its own for writing."""
+    """One connection for reading, one for leases, which must not wait behind anything; every lease opens its own for
+    writing."""
     async with AsyncExitStack() as stack:
         reader = await stack.enter_async_context(Client(connection, clock=clock, metrics=metrics))
+        liveness = await stack.enter_async_context(Client(connection, clock=clock, metrics=metrics))
         mirrors = Mirrors(reader, clock=clock, rng=rng, metrics=metrics)
         identity = identity or configuration.identity(settings, uuid.uuid4().hex[:8])
-        yield Opener(settings, connection, clock, rng, metrics, stop, routes, reader, mirrors, identity, stack)
+        yield Opener(
+            settings, connection, clock, rng, metrics, stop, routes, reader, liveness, mirrors, identity, stack
+        )
 
 
 @dataclass(slots=True)
@@ -255,6 +259,7 @@ class Opener:
     stop: asyncio.Event
     routes: RouteTable
     reader: Client
+    liveness: Client
     mirrors: Mirrors
     identity: str
     _stack: AsyncExitStack
@@ -288,7 +293,7 @@ class Opener:
     def _lease(self, name: str, removed_when_released: bool = False) -> NamedLease:
         lease = self.settings.lease
         return NamedLease(
-            self.reader,
+            self.liveness,
             name=name,
             namespace=self.settings.namespace,
             identity=self.identity,

@@ -57,8 +57,8 @@ class PodsOf:
     def __init__(self, kubelet: FakeKubelet) -> None:
         self._kubelet = kubelet
 
-    def pods(self) -> list[KubeletPod]:
-        return self._kubelet.bound
+    def pods(self, node: str = "") -> list[KubeletPod]:
+        return [pod for pod in self._kubelet.bound if node in ("", pod.spec.node_name)]
 
 
 @dataclass(slots=True)

@@ -446,12 +446,11 @@ class Bases:
             await self._healer.release(base.name)
         self._provider.leave(base.name)
         # Their modules are gone with the base: whoever made the pods makes others elsewhere at once.
-        for pod in self._kubelet.pods.pods():
-            if pod.spec.node_name == base.name:
-                metadata = pod.metadata
-                await self._writer.carry_out(
-                    Delete(kind=PODS, name=metadata.name, namespace=metadata.namespace, uid=pod.uid, grace_s=0)
-                )
+        for pod in self._kubelet.pods.pods(base.name):
+            metadata = pod.metadata
+            await self._writer.carry_out(
+                Delete(kind=PODS, name=metadata.name, namespace=metadata.namespace, uid=pod.uid, grace_s=0)
+            )
         await self._kubelet.remove(base.name)
         self._close_port(base.name)
 

@@ -4,8 +4,10 @@ Used by `modules.provider` and `modules.bases`. Arklet sends no Content-Length a
 call has a connection of its own and reads to its end. A base that is heard through a broker only is called through it.
 """
 
+import asyncio
 import ssl
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import aiohttp
 import msgspec
@@ -21,6 +23,8 @@ from fairlead.modules.tunnel import MqttTunnel, is_sent_by_tunnel
 CONNECT_S: Final = 2.0
 COMMAND_S: Final = 60.0
 QUERY_S: Final = 5.0
+AT_ONCE: Final = 200
+AT_ONCE_PER_BASE: Final = 4
 MOST_ANSWER: Final = 4 << 20
 
 
@@ -57,6 +61,8 @@ class ArkletClient:
         self._token = token
         self._tunnel = tunnel
         self._sender = sender
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots_of: WeakValueDictionary[tuple[str, int], asyncio.Semaphore] = WeakValueDictionary()
 
     async def call(
         self, address: tuple[str, int], command: str, body: dict[str, Any], timeout_s: float = QUERY_S
@@ -64,6 +70,12 @@ class ArkletClient:
         """The answer; whatever goes wrong on the way is an answer that says so."""
         if isinstance(address, TunnelAddress):
             return await self._through_broker(address.identity, command, body, timeout_s)
+        slots = self._slots_of.setdefault((address[0], address[1]), asyncio.Semaphore(AT_ONCE_PER_BASE))
+        # Waiting for our own turn is no time of the base's: a crowd of calls must not look like bases that are away.
+        async with slots, self._slots:
+            return await self._post(address, command, body, timeout_s)
+
+    async def _post(self, address: tuple[str, int], command: str, body: dict[str, Any], timeout_s: float) -> Answer:
         host, port = address
         is_tls = isinstance(address, TlsAddress)
         if is_tls and self._tls is None:
@@ -76,7 +88,7 @@ class ArkletClient:
             headers["Fairlead-Member"] = self._sender
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
-        timeout = aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_S)
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
         try:
             async with self._session.post(
                 url,
@@ -122,8 +134,7 @@ class ArkletClient:
 def connections(fence: Fence | None = None) -> aiohttp.ClientSession:
     """For many bases: a connection per call, as arklet closes it anyway. Nothing is sent while the fence is closed."""
     limited = connector(
-        limit=200,
-        limit_per_host=4,
+        limit=0,  # ArkletClient counts
         force_close=True,
         socket_factory=None if fence is None else fenced_sockets(fence),
     )

@@ -144,6 +144,7 @@ class ArkletProvider:
         self._may_act = may_act
         self._notify: Notify = lambda uid: None
         self._pods: dict[str, PodWork] = {}
+        self._on_nodes: dict[str, dict[str, PodWork]] = {}
         self._bases: dict[str, Served] = {}
         self._write_ledger: WriteLedger = _without_ledger
         self._read_base_log: ReadLog | None = None
@@ -189,9 +190,8 @@ class ArkletProvider:
             self._bases[node] = made
         elif known.address != address:
             known.address = address
-            for uid, work in self._pods.items():
-                if work.pod.spec.node_name == node:
-                    self._notify(uid)
+            for uid in self._on(node):
+                self._notify(uid)
 
     def leave(self, node: str) -> None:
         self._bases.pop(node, None)
@@ -207,8 +207,10 @@ class ArkletProvider:
         while base.in_flight:
             base.settled.clear()
             await base.settled.wait()
-        uids = [uid for uid, work in self._pods.items() if work.pod.spec.node_name == node]
-        tasks = [task for uid in uids for task in self._pods.pop(uid).tasks.values()]
+        works = self._on_nodes.pop(node, {})
+        for uid in works:
+            del self._pods[uid]
+        tasks = [task for work in works.values() for task in work.tasks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -225,7 +227,7 @@ class ArkletProvider:
 
     def is_exhausted(self, node: str) -> bool:
         """Whether an install on the base fails for want of memory."""
-        runs = (run for work in self._pods.values() if work.pod.spec.node_name == node for run in work.runs.values())
+        runs = (run for work in self._on(node).values() for run in work.runs.values())
         return any(run.phase is RunPhase.WAITING and reports.is_out_of_memory(run) for run in runs)
 
     def stand(self, node: str, is_active: bool) -> None:
@@ -234,9 +236,8 @@ class ArkletProvider:
         if base is None or base.is_stopping is not is_active:
             return
         base.is_stopping = not is_active
-        for uid, work in self._pods.items():
-            if work.pod.spec.node_name == node:
-                self._notify(uid)
+        for uid in self._on(node):
+            self._notify(uid)
 
     async def poll(self, node: str, stack: str) -> None:
         """Compare what the base has with what its pods show."""
@@ -244,7 +245,7 @@ class ArkletProvider:
         if base is None:
             return
         base.stack = stack
-        works = [work for work in self._pods.values() if work.pod.spec.node_name == node]
+        works = list(self._on(node).values())
         states = await self._client.modules(base.address)
         if states is None:
             return
@@ -303,7 +304,16 @@ class ArkletProvider:
         pod = sandbox.pod
         if pod.spec.node_name not in self._bases:
             raise NotNow(f"no base is node {pod.spec.node_name}")
-        self._pods.setdefault(pod.uid, PodWork(pod)).pod = pod
+        self._work_of(pod).pod = pod
+
+    def _work_of(self, pod: KubeletPod) -> PodWork:
+        work = self._pods.setdefault(pod.uid, PodWork(pod))
+        self._on_nodes.setdefault(pod.spec.node_name, {})[pod.uid] = work
+        return work
+
+    def _on(self, node: str) -> Mapping[str, PodWork]:
+        """The pods of a node, by uid."""
+        return self._on_nodes.get(node, {})
 
     async def adopt(self, pod: KubeletPod) -> None:
         """What the base has of the pod's modules is running; what it lacks is to be installed again."""
@@ -312,7 +322,7 @@ class ArkletProvider:
         if base is None or states is None:
             raise NotNow(f"the base of node {pod.spec.node_name} does not answer")
         by_key = {state.key: state for state in states}
-        work = self._pods.setdefault(pod.uid, PodWork(pod))
+        work = self._work_of(pod)
         attempts = {each.name: each.restart_count for each in pod.status.container_statuses or ()}
         begun = {each.name for each in pod.status.container_statuses or () if each.state.running is not None}
         for container, module in modules_of(pod).items():
@@ -361,6 +371,11 @@ class ArkletProvider:
         if base is not None:
             base.owners = {key: owner for key, owner in base.owners.items() if owner != uid}
         self._pods.pop(uid, None)
+        node = work.pod.spec.node_name
+        if (works := self._on_nodes.get(node)) is not None:
+            works.pop(uid, None)
+            if not works:
+                del self._on_nodes[node]
 
     def status(self, uid: str) -> PodReport | None:
         work = self._pods.get(uid)

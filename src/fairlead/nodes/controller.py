@@ -98,6 +98,7 @@ class PodController:
         self._contents = contents
         self._clock = clock
         self._held: dict[str, PodRecord] = {}
+        self._held_on: dict[str, dict[str, PodRecord]] = {}
         self._keys: dict[str, str] = {}
         self._slots = asyncio.Semaphore(MOST_PROBES_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
@@ -124,36 +125,35 @@ class PodController:
 
     def change(self, profile: Profile) -> None:
         """A node is described otherwise from now on; its pods' statuses name its address."""
-        for key, held in self._held.items():
-            if held.profile.name == profile.name:
-                if held.profile.ip != profile.ip:
-                    self._controller.queue.add(key)
-                held.profile = profile
+        for key, held in self._held_on.get(profile.name, {}).items():
+            if held.profile.ip != profile.ip:
+                self._controller.queue.add(key)
+            held.profile = profile
 
     async def release(self, node: str) -> None:
         """Leave the pods of a node to another: once what is in hand is over, nothing of them is written any more."""
-        keys = {key for key, held in self._held.items() if held.profile.name == node}
-        keys |= {pod.key for pod in self._pods if pod.spec.node_name == node}
+        keys = {*self._held_on.get(node, {}), *(pod.key for pod in self._pods.on(node))}
         for key in keys & self._held.keys():
             self._release(key, self._held[key])
         self._pods.release(node)
         await self._controller.queue.wait_idle(keys.__contains__)
         # Pods that were being taken up meanwhile.
-        for key in [key for key, held in self._held.items() if held.profile.name == node]:
-            self._release(key, self._held[key])
+        for key, held in list(self._held_on.get(node, {}).items()):
+            self._release(key, held)
         self._occupied.pop(node, None)
 
     def count_begun(self, node: str = "") -> None:
         """Reckon with what runs already, on one node or on all, before anything new is admitted."""
-        for pod in self._pods:
-            if has_begun(pod) and not pod.is_finished and (not node or pod.spec.node_name == node):
+        for pod in self._pods.on(node) if node else self._pods:
+            if has_begun(pod) and not pod.is_finished:
                 self._occupancy(pod.spec.node_name).add(pod)
 
     def pod(self, namespace: str, name: str) -> KubeletPod | None:
         return self._pods.get(f"{namespace}/{name}")
 
-    def pods(self) -> list[KubeletPod]:
-        return list(self._pods)
+    def pods(self, node: str = "") -> list[KubeletPod]:
+        """Those of one node, or all."""
+        return self._pods.on(node) if node else list(self._pods)
 
     def provider_of(self, pod: KubeletPod) -> Provider | None:
         entry = self._nodes.get(pod.spec.node_name)
@@ -198,6 +198,7 @@ class PodController:
         elif held.memory.records and not pod.is_finished:
             await provider.adopt(pod)
         self._held[pod.key] = held
+        self._held_on.setdefault(held.profile.name, {})[pod.key] = held
         self._keys[pod.uid] = pod.key
         return held
 
@@ -228,6 +229,10 @@ class PodController:
     def _release(self, key: str, held: PodRecord) -> None:
         self._occupancy(held.profile.name).remove(held.uid)
         self._held.pop(key, None)
+        if (held_on := self._held_on.get(held.profile.name)) is not None:
+            held_on.pop(key, None)
+            if not held_on:
+                del self._held_on[held.profile.name]
         self._keys.pop(held.uid, None)
 
     async def _look_at(self, pod: KubeletPod, seen: KubeletPod, held: PodRecord) -> WakeAfter | None:

@@ -101,6 +101,8 @@ class VirtualKubelet:
         self._leases = leases
         self._nodes: dict[str, tuple[Profile, Provider]] = {}
         self._uids: dict[str, str] = {}
+        # Our own last write, with the version that the watch showed before it.
+        self._answers: dict[str, tuple[str, Node]] = {}
         self._reported: dict[str, Profile] = {}
         # How often each node was described otherwise, and which of these the server has.
         self._versions: dict[str, int] = {}
@@ -229,18 +231,20 @@ class VirtualKubelet:
         version = self._versions.get(name, 0)
         if name in self._to_adopt:
             await self._adopt(name)
-        seen = self._node_mirror.get(name)
+        seen, shown = self._latest(name)
         if seen is not None:
             self._uids[name] = seen.metadata.uid
         intents = plan_node(profile, seen, self._clock.now(), is_new=self._reported.get(name) != _for_status(profile))
         for intent in intents:
             result = await self._writer.carry_out(intent)
             if result.outcome is Outcome.EXISTS or result.outcome is Outcome.CONFLICT:
+                self._answers.pop(name, None)
                 raise TemporaryError(f"node {name} has changed meanwhile", delay_s=0.05)
             if not result.is_done:
                 raise to_retry(result)
             if isinstance(result.answer, Node):
                 self._uids[name] = result.answer.metadata.uid
+                self._answers[name] = (shown, result.answer)
         self._reported[name] = _for_status(profile)
         self._note_written(name, version)
         registered = self._registered.get(name)
@@ -253,9 +257,21 @@ class VirtualKubelet:
                 log.debug("node registered", node=name)
         return WakeAfter(seconds=HEARTBEAT_S)
 
+    def _latest(self, name: str) -> tuple[Node | None, str]:
+        """The node as our own last write left it, until the watch shows another version than before that write; and
+        the version that the watch shows."""
+        seen = self._node_mirror.get(name)
+        shown = seen.metadata.resource_version if seen is not None else ""
+        before, answer = self._answers.get(name, ("", None))
+        if seen is not None and answer is not None and before == shown:
+            return answer, shown
+        self._answers.pop(name, None)
+        return seen, shown
+
     def _note_written(self, name: str, version: int | None) -> None:
         if version is None:
             self._written.pop(name, None)
+            self._answers.pop(name, None)
         else:
             self._written[name] = version
         if (event := self._writes.pop(name, None)) is not None:

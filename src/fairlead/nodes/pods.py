@@ -24,7 +24,7 @@ class PodMirror(Mirror[KubeletPod]):
         # Unbound pods are nobody's on a node; the server leaves them out.
         bound = selectors(field="spec.nodeName!=")
         watch = Watch(client, PODS, clock=clock, rng=rng, metrics=metrics, selectors=bound)
-        super().__init__(watch, PODS, metrics)
+        super().__init__(watch, PODS, metrics, {"node": lambda pod: (pod.spec.node_name,)})
 
     def replace(self, objects: Mapping[str, KubeletPod]) -> None:
         super().replace({key: pod for key, pod in objects.items() if self._is_ours(pod.spec.node_name)})
@@ -32,6 +32,9 @@ class PodMirror(Mirror[KubeletPod]):
     def apply(self, changes: Iterable[tuple[bool, KubeletPod]]) -> None:
         # A deletion is let through in any case: the node may have ceased to be ours while the pod was still here.
         super().apply((exists, pod) for exists, pod in changes if not exists or self._is_ours(pod.spec.node_name))
+
+    def on(self, node: str) -> list[KubeletPod]:
+        return self.by("node", node)
 
     async def adopt(self, node: str) -> None:
         """Take in what was bound to a node before it became ours; the watch has delivered it and we have dropped it."""
@@ -41,7 +44,7 @@ class PodMirror(Mirror[KubeletPod]):
 
     def release(self, node: str) -> None:
         """Forget the pods of a node that is not ours any more: the watch ignores them from now on."""
-        self.apply([(False, pod) for pod in list(self) if pod.spec.node_name == node])
+        self.apply([(False, pod) for pod in self.on(node)])
 
     def forget(self, pod: KubeletPod) -> None:
         """It turned out to be gone; needed only for one that came by `adopt`, the watch delivers all others."""
