@@ -31,7 +31,7 @@ from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.web.admission import AdmissionMetrics, AdmissionServer, Webhook, WebhookConfiguration
 from fairlead.web.authority import Lives, Material, is_usable, renewed, split_bundle
 from fairlead.web.probes import ready_text, served
-from fairlead.web.tls import ServingCertificate
+from fairlead.web.tls import ServingCertificate, serving_context
 
 log = structlog.get_logger("fairlead.webhooks")
 
@@ -117,7 +117,7 @@ class Webhooks(Capability):
         self._files = (
             ServingCertificate(Path(settings.certificate), Path(settings.key)) if settings.certificate else None
         )
-        self._context = self._files.context if self._files else ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._context = self._files.context if self._files else serving_context()
         self._has_certificate = self._files is not None
         namespace = runtime.settings.namespace
         self._secret_key = f"{namespace}/{SECRET}"

@@ -9,10 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from fairlead.cluster.client import JSON_PATCH, Client
+from fairlead.cluster.connector import connector
 from fairlead.cluster.errors import (
     AlreadyExists,
     ClusterError,
@@ -685,3 +687,21 @@ async def test_a_silent_server_keeps_no_connection_of_a_client_that_is_gone(
         ):
             assert await anext(chunks) == b"abc"
         await serving
+
+
+class ClosedTransport:
+    """A TLS connection that has closed, as early releases of Python 3.11 leave it."""
+
+    _ssl_protocol = None
+
+    def abort(self) -> None:
+        raise AttributeError("'NoneType' object has no attribute '_abort'")
+
+
+async def test_connections_that_are_closed_already_do_not_keep_a_client_from_closing() -> None:
+    made = connector()
+    session = aiohttp.ClientSession(connector=made)
+    gone: list[Any] = [ClosedTransport(), None]
+    made._cleanup_closed_transports = gone
+    await session.close()
+    assert session.closed

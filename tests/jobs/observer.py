@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +22,8 @@ class Observer:
     def events(self) -> list[Json]:
         """What both watches have shown so far, in the order of the server's revisions."""
         found = [each for file in self._files for each in _documents(file.read_text())]
+        # A watch that breaks says so in an event of its own, and begins anew.
+        found = [each for each in found if each["type"] != "ERROR"]
         return sorted(found, key=lambda each: int(each["object"]["metadata"]["resourceVersion"]))
 
     def stages(self, job: str) -> list[str]:
@@ -68,7 +72,9 @@ def observing(kubectl: Path, kubeconfig: Path, folder: Path) -> Iterator[Observe
         for kind, file in zip(KINDS, files, strict=True):
             command = [str(kubectl), f"--kubeconfig={kubeconfig}", f"--cache-dir={folder / 'cache'}"]
             command += ["get", kind, "-A", "--watch", "--output-watch-events", "-o", "json"]
-            process = subprocess.Popen(command, stdout=stack.enter_context(file.open("wb")), stderr=subprocess.STDOUT)
+            watching = ["/bin/sh", "-c", 'while :; do "$@"; sleep 0.2; done', "watching", *command]
+            output = stack.enter_context(file.open("ab"))
+            process = subprocess.Popen(watching, stdout=output, stderr=subprocess.DEVNULL, start_new_session=True)
             stack.callback(process.wait, 60)
-            stack.callback(process.kill)
+            stack.callback(os.killpg, process.pid, signal.SIGKILL)
         yield Observer(files)

@@ -89,7 +89,13 @@ def _build_java_bases(staging: Path, into: Path) -> None:
     shutil.copytree(JAVA_BASE, staging / "source")
     # What was fetched before is not fetched again when a source changes.
     command = [maven, "-q", "-B", f"-Dmaven.repo.local={cache() / 'maven'}", "package"]
-    _run(command, staging / "source", hint)
+    for is_last in (False, False, True):  # hundreds of files are fetched, and one may fail
+        try:
+            _run(command, staging / "source", hint)
+            break
+        except ServerUnavailable:
+            if is_last:
+                raise
     into.mkdir()
     for built in ("base/target/base.jar", "web-base/target/web-base.jar", "web-module/target/web-1.0.0-ark-biz.jar"):
         shutil.copy(staging / "source" / built, into / Path(built).name)
@@ -197,7 +203,7 @@ def _run(command: Sequence[str], where: Path, hint: str) -> None:
     except subprocess.TimeoutExpired:
         raise ServerUnavailable(f"`{' '.join(command[:4])} …` took more than {INSTALL_S:.0f} s: {hint}") from None
     if done.returncode != 0:
-        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-16:])
         raise ServerUnavailable(f"`{' '.join(command[:4])} …` failed: {hint}; it said:\n{tail}")
 
 

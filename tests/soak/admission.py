@@ -168,6 +168,7 @@ class _Accepted(_Pipe):
     def __init__(self, connect: Callable[[_Pipe], Awaitable[asyncio.Transport | None]]) -> None:
         super().__init__()
         self._connect = connect
+        self._early = b""
         self._reaching: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -176,8 +177,18 @@ class _Accepted(_Pipe):
         self.transport.pause_reading()
         self._reaching = asyncio.create_task(self._reach(self.transport))
 
+    def data_received(self, data: bytes) -> None:
+        # Early releases of Python 3.11 read although reading was paused before it began.
+        if self.sink is None:
+            self._early += data
+        else:
+            super().data_received(data)
+
     async def _reach(self, caller: asyncio.Transport) -> None:
-        self.sink = await self._connect(_Pipe(caller))
+        sink = await self._connect(_Pipe(caller))
+        if sink is not None and self._early:
+            sink.write(self._early)
+        self.sink = sink
         if self.sink is None:
             caller.close()
         elif caller.is_closing():

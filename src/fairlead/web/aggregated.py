@@ -14,6 +14,7 @@ import structlog
 from aiohttp import web
 
 from fairlead.model.kinds import ConfigMap, Kind
+from fairlead.web.tls import serving_context
 
 log = structlog.get_logger("fairlead.aggregated")
 
@@ -31,7 +32,8 @@ class FrontProxy:
     user_header: str = "X-Remote-User"
 
     def context(self, certificate_file: str) -> ssl.SSLContext:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=self.authority)
+        context = serving_context()
+        context.load_verify_locations(cadata=self.authority)
         context.verify_mode = ssl.CERT_OPTIONAL  # a stranger gets a 401 in words, not a broken handshake
         context.load_cert_chain(certificate_file)
         return context

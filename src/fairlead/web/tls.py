@@ -17,7 +17,7 @@ class ServingCertificate:
     def __init__(self, certificate: Path, key: Path) -> None:
         self._certificate = certificate
         self._key = key
-        self.context = _fresh()
+        self.context = serving_context()
         self._seen = self._moments()
         self._load(self.context)
 
@@ -34,7 +34,7 @@ class ServingCertificate:
             seen = self._moments()
             if seen == self._seen:
                 return
-            self._load(_fresh())  # a bad pair must not half replace a good one
+            self._load(serving_context())  # a bad pair must not half replace a good one
             self._load(self.context)
             self._seen = seen
             log.info("certificate renewed", file=str(self._certificate))
@@ -58,7 +58,8 @@ class ServingCertificate:
             ) from None
 
 
-def _fresh() -> ssl.SSLContext:
+def serving_context() -> ssl.SSLContext:
+    """Without a certificate yet. The oldest protocol is named: what Python is built with need not forbid any."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context

@@ -60,6 +60,7 @@ class Certificates:
         write_secret(self._folder / "server.crt", certificate)
         write_secret(self._folder / "server.key", key)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2  # whatever Python was built with
         context.load_cert_chain(self._folder / "server.crt", self._folder / "server.key")
         return context
 

@@ -28,6 +28,7 @@ from fairlead.tasks.agent.echo import Echo, parse_fault
 from fairlead.tasks.agent.work import AgentOptions, Worker, is_due
 from fairlead.tasks.spec import KINDS, Task
 from fairlead.web.authority import Lives, renewed
+from fairlead.web.tls import serving_context
 
 log = structlog.get_logger("fairlead.agent")
 
@@ -162,7 +163,7 @@ def _certificate(options: AgentOptions, clock: Clock) -> ssl.SSLContext:
     """A certificate of its own: who probes the echo over TLS does not verify it."""
     lives = Lives()
     material = renewed(None, (options.pod or "agent",), lives, clock.now())
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = serving_context()
     with tempfile.TemporaryDirectory(prefix="agent-") as folder:
         pair = Path(folder) / "pair.pem"
         pair.touch(0o600)
