@@ -51,7 +51,8 @@ EXPECTED: Final = {
         "the Deployment's controller was quicker; so on the real server"
     ),
     r"deployment_controller\.go:\d+\] .*Operation cannot be fulfilled on (deployments|replicasets)\.apps": (
-        "the storm changed a Deployment or its ReplicaSet between each look and each write of its controller, fifteen times running"
+        "the storm changed a Deployment or its ReplicaSet between each look and each write of its controller, fifteen "
+        "times running"
     ),
     r"pod \S+ is being deleted, cannot be assigned to a host": (
         "a pod deleted between the scheduler's decision and its binding; the real server says so too"
