@@ -231,6 +231,13 @@ def test_a_large_answer_is_sent_in_pieces_and_whole(server: Contestant, monkeypa
     assert sum(sizes) >= len(listed.body) + len(watched.body)
 
 
+def test_the_answer_to_head_has_no_body_however_large_it_would_be(server: Contestant) -> None:
+    headed = server.ask("HEAD", "/openapi/v2", None, ADMIN)
+    assert (headed.status, headed.body) == (200, b"")
+    assert server.ask("GET", "/version", None, ADMIN).json()["gitVersion"], "the next answer on this connection"
+    assert len(server.ask("GET", "/openapi/v2", None, ADMIN).body) > pieces.PIECE_BYTES
+
+
 def test_names_of_device_requests_are_compared_once_each() -> None:
     asked = [*(f"r{number}" for number in range(30_000)), "r7"]
     spec = {"devices": {"requests": [], "config": [{"requests": asked}]}}
