@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.apiserver.auth import escalation
 from fairlead.apiserver.auth.role_aggregation import gathered
 from tests.contract.servers import Contestant, ours
 
@@ -169,6 +170,32 @@ def test_a_token_for_others_is_none_for_us_and_ours_none_for_others(server: Cont
     for found in (token(server), server.tokens["admin"]):
         review = {"spec": {"token": found, "audiences": ["vault"]}}
         assert "authenticated" not in ask(server, "POST", REVIEWS, review)[1]["status"]
+
+
+def test_rules_are_compared_with_those_held_in_proportion_to_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever holds thousands of rules by name makes nobody wait by granting thousands more."""
+
+    def rule(resource: str, **more: Any) -> dict[str, Any]:
+        return {"apiGroups": [""], "resources": [resource], "verbs": ["get"], **more}
+
+    compared: list[object] = []
+    covers = escalation._covers
+
+    def counting(held: escalation.Scope, scope: escalation.Scope) -> bool:
+        compared.append(held)
+        return covers(held, scope)
+
+    monkeypatch.setattr(escalation, "_covers", counting)
+    held = [rule("pods", resourceNames=[f"h{number}"]) for number in range(15_000)] + [rule("*")] * 1000
+    asked = [rule("pods", resourceNames=[f"n{number}"]) for number in range(15_000)]
+    assert escalation._apart(held, asked) == []
+    assert len(compared) == 1, "the same is compared once, and rules by name not at all"
+    assert escalation._apart([rule("pods")], [rule("pods"), rule("secrets")]) == [rule("secrets")]
+    many = [rule(f"r{number}") for number in range(1000)]
+    compared.clear()
+    assert escalation._apart(many, many) == []
+    assert escalation._apart(many, [rule(f"s{number}") for number in range(1000)]) is None
+    assert compared == []
 
 
 def test_who_may_only_change_objects_creates_none_by_applying_them(server: Contestant) -> None:
