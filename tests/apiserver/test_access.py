@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.apiserver.auth import escalation
+from fairlead.apiserver.auth import escalation, role_aggregation
 from fairlead.apiserver.auth.role_aggregation import gathered
+from fairlead.apiserver.registry import ownership
 from tests.contract.servers import Contestant, ours
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -170,6 +171,28 @@ def test_a_token_for_others_is_none_for_us_and_ours_none_for_others(server: Cont
     for found in (token(server), server.tokens["admin"]):
         review = {"spec": {"token": found, "audiences": ["vault"]}}
         assert "authenticated" not in ask(server, "POST", REVIEWS, review)[1]["status"]
+
+
+def test_a_role_gathers_thousands_of_rules_and_who_owns_them_is_found_from_one(
+    server: Contestant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    merged = ownership.merged
+
+    def noted(schema: Any, live: Any, applied: Any, *more: Any, **named: Any) -> Any:
+        sizes.append(len(live.get("rules") or ()) + len(applied["rules"]))
+        return merged(schema, live, applied, *more, **named)
+
+    monkeypatch.setattr(role_aggregation, "merged", noted)
+    whole = {"metadata": {"name": "whole"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"x": "y"}}]}}
+    made(server, f"{RBAC}/clusterroles", whole)
+    for part in ("a", "b"):
+        rules = [{"apiGroups": [f"{part}{at}"], "resources": ["pods"], "verbs": ["get"]} for at in range(500)]
+        made(server, f"{RBAC}/clusterroles", {"metadata": {"name": part, "labels": {"x": "y"}}, "rules": rules})
+    found = ask(server, "GET", f"{RBAC}/clusterroles/whole")[1]
+    assert (len(found["rules"]), found["rules"][-1]["apiGroups"], max(sizes)) == (1000, ["b499"], 2)
+    owners = {each["manager"]: each["fieldsV1"] for each in found["metadata"]["managedFields"]}
+    assert owners["clusterrole-aggregation-controller"] == {"f:rules": {}}
 
 
 def test_rules_are_compared_with_those_held_in_proportion_to_both(monkeypatch: pytest.MonkeyPatch) -> None:
