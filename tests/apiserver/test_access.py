@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from fairlead.apiserver.auth import escalation, role_aggregation
 from fairlead.apiserver.auth.role_aggregation import gathered
+from fairlead.apiserver.registry import ownership
 from tests.contract.servers import Contestant, ours
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -169,6 +171,54 @@ def test_a_token_for_others_is_none_for_us_and_ours_none_for_others(server: Cont
     for found in (token(server), server.tokens["admin"]):
         review = {"spec": {"token": found, "audiences": ["vault"]}}
         assert "authenticated" not in ask(server, "POST", REVIEWS, review)[1]["status"]
+
+
+def test_a_role_gathers_thousands_of_rules_and_who_owns_them_is_found_from_one(
+    server: Contestant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    merged = ownership.merged
+
+    def noted(schema: Any, live: Any, applied: Any, *more: Any, **named: Any) -> Any:
+        sizes.append(len(live.get("rules") or ()) + len(applied["rules"]))
+        return merged(schema, live, applied, *more, **named)
+
+    monkeypatch.setattr(role_aggregation, "merged", noted)
+    whole = {"metadata": {"name": "whole"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"x": "y"}}]}}
+    made(server, f"{RBAC}/clusterroles", whole)
+    for part in ("a", "b"):
+        rules = [{"apiGroups": [f"{part}{at}"], "resources": ["pods"], "verbs": ["get"]} for at in range(500)]
+        made(server, f"{RBAC}/clusterroles", {"metadata": {"name": part, "labels": {"x": "y"}}, "rules": rules})
+    found = ask(server, "GET", f"{RBAC}/clusterroles/whole")[1]
+    assert (len(found["rules"]), found["rules"][-1]["apiGroups"], max(sizes)) == (1000, ["b499"], 2)
+    owners = {each["manager"]: each["fieldsV1"] for each in found["metadata"]["managedFields"]}
+    assert owners["clusterrole-aggregation-controller"] == {"f:rules": {}}
+
+
+def test_rules_are_compared_with_those_held_in_proportion_to_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever holds thousands of rules by name makes nobody wait by granting thousands more."""
+
+    def rule(resource: str, **more: Any) -> dict[str, Any]:
+        return {"apiGroups": [""], "resources": [resource], "verbs": ["get"], **more}
+
+    compared: list[object] = []
+    covers = escalation._covers
+
+    def counting(held: escalation.Scope, scope: escalation.Scope) -> bool:
+        compared.append(held)
+        return covers(held, scope)
+
+    monkeypatch.setattr(escalation, "_covers", counting)
+    held = [rule("pods", resourceNames=[f"h{number}"]) for number in range(15_000)] + [rule("*")] * 1000
+    asked = [rule("pods", resourceNames=[f"n{number}"]) for number in range(15_000)]
+    assert escalation._apart(held, asked) == []
+    assert len(compared) == 1, "the same is compared once, and rules by name not at all"
+    assert escalation._apart([rule("pods")], [rule("pods"), rule("secrets")]) == [rule("secrets")]
+    many = [rule(f"r{number}") for number in range(1000)]
+    compared.clear()
+    assert escalation._apart(many, many) == []
+    assert escalation._apart(many, [rule(f"s{number}") for number in range(1000)]) is None
+    assert compared == []
 
 
 def test_who_may_only_change_objects_creates_none_by_applying_them(server: Contestant) -> None:

@@ -1,6 +1,7 @@
 """How large an answer grows with what was sent: in proportion, never with its square, whatever the complaint quotes."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import process_time
@@ -10,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from fairlead.apiserver.handlers import pieces, warnings
+from fairlead.apiserver.registry import apply
 from fairlead.apiserver.schema import openapi
 from fairlead.apiserver.validation import admissionregistration, storage
 from fairlead.apiserver.validation.core import services
@@ -229,6 +231,33 @@ def test_a_large_answer_is_sent_in_pieces_and_whole(server: Contestant, monkeypa
     assert len(watched.body.splitlines()) == 3
     assert max(sizes) == pieces.PIECE_BYTES
     assert sum(sizes) >= len(listed.body) + len(watched.body)
+
+
+def test_the_answer_to_head_has_no_body_however_large_it_would_be(server: Contestant) -> None:
+    headed = server.ask("HEAD", "/openapi/v2", None, ADMIN)
+    assert (headed.status, headed.body) == (200, b"")
+    assert server.ask("GET", "/version", None, ADMIN).json()["gitVersion"], "the next answer on this connection"
+    assert len(server.ask("GET", "/openapi/v2", None, ADMIN).body) > pieces.PIECE_BYTES
+
+
+def test_what_is_applied_is_checked_apart_from_the_loop_where_it_is_large(
+    server: Contestant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    check = apply.check
+
+    def noted(resource: Any, applied: Any) -> None:
+        threads.append(threading.get_ident())
+        check(resource, applied)
+
+    monkeypatch.setattr(apply, "check", noted)
+    for count in (1, 2, 5000):
+        owners = [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": f"{number}"} for number in range(count)]
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owned", "ownerReferences": owners}}
+        headers = {**ADMIN, "Content-Type": "application/apply-patch+yaml"}
+        path = f"{MAPS}/owned?dryRun=All&fieldManager=m"
+        assert server.ask("PATCH", path, json.dumps(body).encode(), headers).status == 201
+    assert threads[0] == threads[1] != threads[2]
 
 
 def test_names_of_device_requests_are_compared_once_each() -> None:

@@ -70,6 +70,11 @@ BASES: Final[dict[str, Json]] = {
     "volumeattachments.storage.k8s.io": {
         "spec": {"attacher": "a.example.com", "nodeName": "hostile-1", "source": {"persistentVolumeName": "hostile"}}
     },
+    # As modules read those of nodes; who may write in our own namespace may take any lease there.
+    "leases.coordination.k8s.io": {
+        "metadata": {"labels": {"virtual-kubelet.koupleless.io/component": "vnode-lease"}},
+        "spec": {"holderIdentity": "stranger", "leaseDurationSeconds": 40},
+    },
     "configmaps": {"data": {"a": "b"}},
     "secrets": {"stringData": {"a": "b"}},
     "serviceaccounts": {},

@@ -95,6 +95,13 @@ _LISTS: tuple[tuple[str, str, Callable[[int], Any]], ...] = (
         "tolerations": [{"key": f"k{i}", "operator": "Exists"} for i in range(n)]}}),
     ("device requests", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
      lambda n: {**_map(n), "spec": {"devices": {"config": [{"requests": [f"r{i}" for i in range(n)]}]}}}),
+    ("rules", "/apis/rbac.authorization.k8s.io/v1/clusterroles", lambda n: {**_map(n), "rules": [
+        {"verbs": ["get"], "apiGroups": [f"g{i}"], "resources": ["pods"]} for i in range(n)]}),
+    ("limits", "/api/v1/namespaces/default/limitranges", lambda n: {**_map(n), "spec": {
+        "limits": [{"type": "Container", "max": {f"e.com/r{i}": "1" for i in range(n)}}]}}),
+    ("spread constraints", PODS, lambda n: {"metadata": {"name": "heavy"}, "spec": {**_pod()["spec"],
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": f"k{i}", "whenUnsatisfiable": "DoNotSchedule"} for i in range(n)]}}),
     ("a long name", MAPS, lambda n: _map(n, name="x" * n)),
 )  # fmt: skip
 _PATCHES: tuple[tuple[str, str, Callable[[int], Any]], ...] = (
@@ -103,6 +110,9 @@ _PATCHES: tuple[tuple[str, str, Callable[[int], Any]], ...] = (
     ("an order", STRATEGIC, lambda n: {"metadata": {
         "finalizers": [f"a.b/f{i}" for i in range(n)],
         "$setElementOrder/finalizers": [f"a.b/f{i}" for i in range(n)]}}),
+    ("owners applied", APPLY, lambda n: {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+        "name": "c", "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": f"{i}"}
+                                         for i in range(n)]}}),
     ("applied", APPLY, lambda n: {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"},
                                   "data": {f"k{i}": "v" for i in range(n)}}),
 )  # fmt: skip

@@ -16,7 +16,6 @@ LEFT_OUT: Final = {
     "nodes.metrics.k8s.io": "served by metrics-server, written by nobody",
     "pods.metrics.k8s.io": "served by metrics-server, written by nobody",
     "events.events.k8s.io": "written by us, read by nobody",
-    "leases.coordination.k8s.io": "who may write in our own namespace may take the lease as well",
     "customresourcedefinitions.apiextensions.k8s.io": "an administrator's",
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": "an administrator's",
     "validatingwebhookconfigurations.admissionregistration.k8s.io": "an administrator's",

@@ -17,7 +17,8 @@ from fairlead.model.intents import Delete, Intent, RecordEvent
 from fairlead.model.kinds import Kind
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import SchedulerPod
-from fairlead.model.volumes import CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim
+from fairlead.model.volumes import CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
+from fairlead.model.workloads import PodDisruptionBudget, ReplicaSet, StatefulSet
 from fairlead.placement.binding import MOST_IN_DOUBT_S, Binder
 from fairlead.placement.reservations import GIVEN_UP, Reservation
 from fairlead.placement.spec import NODES, PODS
@@ -154,6 +155,67 @@ async def test_the_same_trouble_is_told_once() -> None:
         assert (len(told(server)), unreadable(server, "Pod")) == (1, 5)
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+HOST = "kubernetes.io/hostname"
+
+
+def terms(count: int) -> list[dict[str, Any]]:
+    return [{"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": f"a{at}"}}} for at in range(count)]
+
+
+def keys(count: int, operator: str = "Exists") -> dict[str, Any]:
+    return {"matchExpressions": [{"key": f"k{at}", "operator": operator} for at in range(count)]}
+
+
+def spread(selector: dict[str, Any]) -> dict[str, Any]:
+    return {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+
+
+GPU = "fairlead.io/gpu-"
+MANY_RESOURCES: dict[str, Any] = {f"example__com_r{at}": 1 for at in range(600)}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"affinity": {"podAntiAffinity": {REQUIRED: terms(257)}}}, "257 pod affinity and anti-affinity terms"),
+        ({"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": HOST, "labelSelector": keys(2049)}]}}},
+         "2049 requirements in pod affinity terms"),
+        ({"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": HOST, "labelSelector": keys(1, "Near")}]}}}, "Near"),
+        ({"topologySpreadConstraints": [spread({"matchLabels": {"a": f"{at}"}}) for at in range(129)]},
+         "129 topology spread constraints"),
+        ({"topologySpreadConstraints": [spread(keys(2049))]}, "2049 requirements in topology spread constraints"),
+        ({"annotations": {f"{GPU}memory-mib": "99999999999999999999"}}, "gpu-memory-mib: want 1 to"),
+        ({"annotations": {f"{GPU}milli": "9" * 5000}}, "gpu-milli: want a whole number"),
+        ({"annotations": {f"{GPU}milli": "100", f"{GPU}count": "0"}}, "gpu-count: want a whole number"),
+        ({"annotations": {f"{GPU}milli": "100", f"{GPU}devices": "256"}}, "gpu-devices: want device numbers below 256"),
+    ],
+)  # fmt: skip
+async def test_what_a_pod_on_a_node_does_not_count_with_is_told(more: dict[str, Any], words: str) -> None:
+    async with looping(nodes=1) as (server, _):
+        server.put(a_pod("hostile", cpu="3", node="n1", **more), wanting("large", cpu="2"), wanting("small", cpu="1"))
+        await settle()
+        assert (used(server, "n1"), server.writes.bindings) == (4000, {"small": "n1"}), "charged for its requests"
+        (event,) = told(server)
+        assert (event.regarding.kind, event.regarding.name, event.warning) == ("Pod", "hostile", True)
+        assert words in event.note
+        assert unreadable(server, "Pod") == 1
+        server.put(a_pod("hostile", cpu="3", node="n1"))
+        await settle()
+        assert len(server.loop._unreadable) == 0
+
+
+async def test_a_pod_that_prefers_more_nodes_than_are_looked_at_is_placed_and_told_of() -> None:
+    preferred = [{"weight": 1, "preference": keys(1)} for _ in range(4097)]
+    affinity = {"nodeAffinity": {PREFERRED: preferred}}
+    async with looping(nodes=1) as (server, _):
+        server.put(wanting("choosy", affinity=affinity), a_pod("of-others", affinity=affinity))
+        await settle()
+        assert server.writes.bindings == {"choosy": "n1"}
+        assert [(event.regarding.name, "4097 preferred" in event.note) for event in told(server)] == [("choosy", True)]
+
+
 # -- nodes and what is around ---------------------------------------------------------------------------------
 
 
@@ -175,6 +237,26 @@ async def test_a_node_that_cannot_be_read_offers_what_can_be_read_of_it(quantity
         await clock.advance(2.0)
         assert server.writes.bindings == {"p": "n1", "q": "n1"}
         assert used(server, "n1") == 4000
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        (a_node("odd", **MANY_RESOURCES), "88 of its resources"),
+        (a_node("odd", nvidia__com_gpu=300), "300 GPUs, of which the first 256"),
+        (a_node("odd", nvidia__com_gpu=1, labels={"nvidia.com/gpu.memory": "9" * 30}), "nvidia.com/gpu.memory: want"),
+    ],
+)
+async def test_what_a_node_offers_beyond_the_table_is_told(node: Any, words: str) -> None:
+    async with looping(nodes=0) as (server, _):
+        server.put(node, wanting("p"))
+        await settle()
+        assert server.writes.bindings == {"p": "odd"}
+        assert [(event.regarding.kind, words in event.note) for event in told(server)] == [("Node", True)]
+        assert unreadable(server, "Node") == 1
+        server.put(a_node("odd"))
+        await settle()
+        assert len(server.loop._unreadable) == 0
 
 
 async def test_a_node_that_was_never_read_can_go() -> None:
@@ -220,6 +302,33 @@ async def test_storage_whose_size_cannot_be_read_serves_nobody_and_stops_nobody(
         around(server, thing, exists=False)
         await settle()
         assert [catalog.volumes, catalog.claims, catalog.capacities] == [{}, {}, {}]
+        assert len(server.loop._unreadable) == 0
+
+
+BAD = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        storage(ReplicaSet, spec={"selector": BAD}),
+        storage(StatefulSet, spec={"selector": BAD}),
+        storage(PodDisruptionBudget, spec={"selector": BAD}),
+        storage(PersistentVolumeClaim, spec={"selector": BAD}),
+        storage(CsiStorageCapacity, nodeTopology=BAD),
+        storage(PersistentVolume, spec={"nodeAffinity": {"required": {"nodeSelectorTerms": [BAD]}}}),
+        storage(StorageClass, allowedTopologies=[{"matchLabelExpressions": [{"key": "a", "values": []}]}]),
+    ],
+)
+async def test_a_selector_that_cannot_be_parsed_is_told(thing: Any) -> None:
+    async with looping() as (server, _):
+        around(server, thing)
+        server.put(wanting("p"))
+        await settle()
+        assert set(server.writes.bindings) == {"p"}
+        assert [event.regarding.kind for event in told(server)] == [type(thing).__name__.replace("Csi", "CSI")]
+        around(server, thing, exists=False)
+        await settle()
         assert len(server.loop._unreadable) == 0
 
 

@@ -42,6 +42,7 @@ KNOWN_500_TEXTS = (
     r"resourceVersion should not be set on objects to be created",
     r"strconv\.ParseUint: parsing",
     r"failed to create typed patch object",
+    r"failed to convert new object .* to proper version: unable to convert unstructured object",
     r"target\.(?:kind|name): ",
     r"list element types are not identical",
     r"expected a \[\]interface",

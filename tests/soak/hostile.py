@@ -29,7 +29,8 @@ import yaml
 
 from bench.store import memory_mb
 from fairlead.app import CAPABILITIES
-from fairlead.model.kinds import Kind
+from fairlead.model.kinds import LEASES, Kind
+from fairlead.nodes.node import LEASE_NAMESPACE
 from tests.contract.servers import Contestant, Heard, real
 from tests.hostile.bases import BASES, CALLS
 from tests.hostile.draw import Draw
@@ -300,7 +301,7 @@ class Story:
             if kinds[0].group == FLUID:
                 path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
                 assert self.place.ask("POST", path, open_definition(kinds[0])).status in (201, 409)
-        for name in (HOSTILE, ORDINARY, OWN):
+        for name in (HOSTILE, ORDINARY, OWN, LEASE_NAMESPACE):
             assert self.place.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}}).status in (201, 409)
             # No controller is here to make it.
             account = {"metadata": {"name": "default"}}
@@ -457,6 +458,8 @@ class Story:
     def _namespace(self, kind: Kind[Any]) -> str:
         if not kind.namespaced:
             return ""
+        if kind.name == LEASES.name:
+            return LEASE_NAMESPACE
         return OWN if kind.name in ("schedulerequests.fairlead.io", "taskreports.fairlead.io") else HOSTILE
 
     def _call(self) -> None:

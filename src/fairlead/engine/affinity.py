@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.engine.counters import Tally
+from fairlead.engine.counters import Picks, Tally
 from fairlead.engine.request import Request
-from fairlead.engine.terms import OwnTerms, Term, own_terms
+from fairlead.engine.terms import Term, own_terms
 
 if TYPE_CHECKING:
     from fairlead.engine.table import NodeTable
@@ -33,18 +33,19 @@ def own_affinity(table: "NodeTable", request: Request, *, unlabelled_reach: bool
         resolved: OwnAffinity = known[1]
         return resolved
 
-    def tally_of(*terms: Term) -> tuple[OwnTerms, Tally]:
+    def tally_of(*terms: Term) -> tuple[Picks, Tally]:
         own = own_terms(terms, table.catalog.namespaces, unlabelled_reach=unlabelled_reach)
         reach: set[str] | None = set()
         for names in own.reach:
             reach = None if names is None or reach is None else reach | names
-        return own, table.classes.tally(request, own, own.pick, reach)
+        picks = own.picks()
+        return picks, table.classes.tally(request, own, picks, reach)
 
     terms = request.terms
     company, answers_itself = None, False
     if terms.affinity:
-        own, company = tally_of(*terms.affinity)
-        answers_itself = own.pick(request.namespace, request.labels)
+        picks, company = tally_of(*terms.affinity)
+        answers_itself = picks(request.namespace, request.labels)
     resolved = OwnAffinity(
         company=company,
         affinity_keys=tuple(dict.fromkeys(term.topology_key for term in terms.affinity)),

@@ -83,12 +83,16 @@ def given_devices(pod: SchedulerPod) -> tuple[int, ...]:
     return given if len(given) == len(parts) else ()
 
 
+def device_count(node: Node) -> int:
+    """All that the node offers, whether they are told apart or not."""
+    allocatable = node.allocatable
+    return sum(room(name, nanos(allocatable[name])) for name in GPU_NAMES if name in allocatable)
+
+
 def gpus_of(node: Node) -> tuple[int, str, int]:
     """How many devices a node has, of which model, with how much memory each."""
-    allocatable = node.allocatable
-    devices = sum(room(name, nanos(allocatable[name])) for name in GPU_NAMES if name in allocatable)
     labels = node.metadata.labels
     model = next((labels[key] for key in MODEL_LABELS if key in labels), "")
     labelled = (whole_number(labels.get(key, ""), 0, MOST_MEMORY_MIB) for key in MEMORY_LABELS)
     memory = next((number for number in labelled if number is not None), 0)
-    return min(devices, MOST_DEVICES), model, memory
+    return min(device_count(node), MOST_DEVICES), model, memory

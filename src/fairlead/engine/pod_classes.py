@@ -27,11 +27,12 @@ CARRIED_PREFERRED: Final = 2
 class Carried:
     """A term that placed pods carry, and where they are."""
 
-    __slots__ = ("kind", "tally", "term", "weight")
+    __slots__ = ("asks_for", "kind", "tally", "term", "weight")
 
     def __init__(self, kind: int, term: Term, weight: int) -> None:
         self.kind = kind
         self.term = term
+        self.asks_for = term.asks_for()
         self.weight = weight
         self.tally = Tally(None)
 
@@ -100,7 +101,7 @@ class PodClasses:
             request.matching.extend(
                 carried
                 for carried in self.carried[request.matching_seen :]
-                if carried.term.asks_for(request.namespace, labels, request.labels)
+                if carried.asks_for(request.namespace, labels, request.labels)
             )
             request.matching_seen = len(self.carried)
         matching: list[Carried] = request.matching

@@ -16,7 +16,7 @@ from fairlead.engine.node_terms import required_mask, tolerated_mask
 from fairlead.engine.request import Request
 from fairlead.engine.view import View
 from fairlead.model.pod import TopologySpreadConstraint
-from fairlead.model.selectors import Requirement, Selector, SelectorError, equal_to, parse_label_selector
+from fairlead.model.selectors import Requirement, Selector, SelectorError, equal_to, matcher, parse_label_selector
 
 if TYPE_CHECKING:
     from fairlead.engine.table import NodeTable
@@ -186,9 +186,10 @@ def _count(view: View, request: Request, constraint: Constraint, keyed_N: Bools,
 def spread_tally(table: "NodeTable", user: Request, namespace: str, selector: Selector, args: SpreadArgs) -> Tally:
     """Pods of the namespace that the selector picks and that are not on their way out."""
     counts_nobody = args.empty_counts_nobody and selector.is_empty
+    matches = matcher(selector)
 
     def picks(of: str, labels: Mapping[str, str]) -> bool:
-        return of == namespace and not counts_nobody and selector.matches(labels)
+        return of == namespace and not counts_nobody and matches(labels)
 
     key = ("spread", namespace, selector, counts_nobody)
     return table.classes.tally(user, key, picks, (namespace,), terminating_too=False)

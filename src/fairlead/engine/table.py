@@ -320,6 +320,11 @@ class NodeTable:
             if at is not None:
                 self.alloc_RN[at, row] = amount
 
+    def uncounted(self, name: str) -> int:
+        """How many resources of this node have no column, for want of room."""
+        offers = self._offers_of.get(self.row_of[name], {})
+        return sum(self.axis.known(each) is None for each in offers) if len(self.offered) > MOST_SCALARS else 0
+
     def _add_columns(self, names: Iterable[str]) -> None:
         """Columns for scalars that a node offers; what placed pods already take of them is counted."""
         room = MOST_SCALARS - (self.axis.size - axes.FIRST_SCALAR)

@@ -4,13 +4,13 @@ A term is read in two ways. Carried by a placed pod it is asked about an incomin
 incoming pod it picks placed ones (`OwnTerms`), with its namespaces looked up beforehand.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from fairlead.model.pod import PodAffinity, PodAffinityTerm, SchedulerPod
-from fairlead.model.selectors import Selector, SelectorError, parse_label_selector
+from fairlead.model.selectors import Selector, SelectorError, matcher, parse_label_selector
 
 # Each term is counted over all classes of pods and all nodes, and each requirement asked of all classes: a pod that has
 # more would keep every other pod waiting, so it is refused.
@@ -18,16 +18,23 @@ MOST_TERMS: Final = 256
 MOST_REQUIREMENTS: Final = 2048
 
 
+AsksFor = Callable[[str, Mapping[str, str], Mapping[str, str]], bool]
+
+
 class Term(msgspec.Struct, frozen=True):
     topology_key: str
-    namespaces: tuple[str, ...]
+    namespaces: frozenset[str]
     namespace_selector: Selector
     selector: Selector
 
-    def asks_for(self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-        if namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
-            return False
-        return self.selector.matches(labels)
+    def asks_for(self) -> AsksFor:
+        """Whether the term asks for a pod, by its namespace, the labels of that, and its own labels; made once."""
+        namespaces, of_namespace, of_pod = self.namespaces, matcher(self.namespace_selector), matcher(self.selector)
+
+        def asks_for(namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+            return (namespace in namespaces or of_namespace(namespace_labels)) and of_pod(labels)
+
+        return asks_for
 
 
 class WeightedTerm(msgspec.Struct, frozen=True):
@@ -58,11 +65,17 @@ class OwnTerms(msgspec.Struct, frozen=True):
     # Per term the namespaces it reaches; None is all of them.
     reach: tuple[frozenset[str] | None, ...]
 
-    def pick(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        return all(
-            (names is None or namespace in names) and term.selector.matches(labels)
-            for term, names in zip(self.terms, self.reach, strict=True)
-        )
+    def picks(self) -> Callable[[str, Mapping[str, str]], bool]:
+        """Whether a placed pod answers, by its namespace and labels; made once for many pods."""
+        each = [(names, matcher(term.selector)) for term, names in zip(self.terms, self.reach, strict=True)]
+        if len(each) == 1:
+            ((only_in, only),) = each
+            return lambda namespace, labels: (only_in is None or namespace in only_in) and only(labels)
+
+        def pick(namespace: str, labels: Mapping[str, str]) -> bool:
+            return all((names is None or namespace in names) and matches(labels) for names, matches in each)
+
+        return pick
 
 
 def own_terms(
@@ -77,7 +90,8 @@ def own_terms(
         if selector.is_empty or (unlabelled_reach and selector.matches({})):
             reach.append(None)
         else:
-            found = (name for name, labels in namespaces.items() if selector.matches(labels))
+            matches = matcher(selector)
+            found = (name for name, labels in namespaces.items() if matches(labels))
             reach.append(frozenset((*term.namespaces, *found)))
     return OwnTerms(terms, tuple(reach))
 
@@ -131,9 +145,9 @@ def _excess(*kinds: PodAffinity) -> str:
 
 def _parse(term: PodAffinityTerm, own_namespace: str) -> Term:
     if not term.namespaces and term.namespace_selector is None:
-        namespaces: tuple[str, ...] = (own_namespace,)
+        namespaces = frozenset((own_namespace,))
     else:
-        namespaces = tuple(sorted(term.namespaces or ()))
+        namespaces = frozenset(term.namespaces or ())
     return Term(
         topology_key=term.topology_key,
         namespaces=namespaces,

@@ -6,7 +6,7 @@ its use: a node affinity term matches nothing, an incoming pod's inter-pod term 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -20,6 +20,9 @@ EXISTS: Final = "Exists"
 DOES_NOT_EXIST: Final = "DoesNotExist"
 GT: Final = "Gt"
 LT: Final = "Lt"
+
+FEW: Final = 16
+SHORT: Final = 2
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
@@ -35,6 +38,8 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
     key: str
     operator: str
     values: tuple[str, ...] = ()
+    # Instead of `values` where there are many: a lookup and a hash cost the same however many there are.
+    many: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return self.admits(labels.get(self.key))
@@ -42,9 +47,9 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
     def admits(self, value: str | None) -> bool:
         """Whether a label with this value (None: no such label) matches the requirement."""
         if self.operator == IN:
-            return value is not None and value in self.values
+            return value is not None and (value in self.values or value in self.many)
         if self.operator == NOT_IN:
-            return value is None or value not in self.values
+            return value is None or (value not in self.values and value not in self.many)
         if self.operator == EXISTS:
             return value is not None
         if self.operator == DOES_NOT_EXIST:
@@ -75,6 +80,42 @@ class Selector(msgspec.Struct, frozen=True, gc=False):
         if self.nothing:
             return self
         return Selector((*equal_to(labels).requirements, *self.requirements))
+
+
+def matcher(selector: Selector) -> Callable[[Mapping[str, str]], bool]:
+    """`selector.matches`; of a long selector, a form whose cost is that of the labels, not of the requirements."""
+    if selector.nothing or len(selector.requirements) <= SHORT:
+        return selector.matches
+    required: dict[str, frozenset[str] | None] = {}
+    excluded: dict[str, frozenset[str]] = {}
+    absent: set[str] = set()
+    compared: list[Requirement] = []
+    for each in selector.requirements:
+        values = each.many or frozenset(each.values)
+        if each.operator == IN:
+            before = required.get(each.key)
+            required[each.key] = values if before is None else before & values
+        elif each.operator == EXISTS:
+            required.setdefault(each.key, None)
+        elif each.operator == NOT_IN:
+            excluded[each.key] = excluded.get(each.key, frozenset()) | values
+        elif each.operator == DOES_NOT_EXIST:
+            absent.add(each.key)
+        else:
+            compared.append(each)
+
+    def matches(labels: Mapping[str, str]) -> bool:
+        if len(required) > len(labels) or not absent.isdisjoint(labels):
+            return False
+        for key, values in required.items():
+            value = labels.get(key)
+            if value is None or (values is not None and value not in values):
+                return False
+        if excluded and any(value in excluded[key] for key, value in labels.items() if key in excluded):
+            return False
+        return not compared or all(each.matches(labels) for each in compared)
+
+    return matches
 
 
 NOTHING: Final = Selector(nothing=True)
@@ -132,7 +173,9 @@ def parse_requirement(key: str, operator: str, values: tuple[str, ...]) -> Requi
     for value in values:
         if len(value) > 63 or (value and not _NAME.fullmatch(value)):
             raise SelectorError(f"{key}: {value!r} is not a label value")
-    return Requirement(key, operator, values)
+    return (
+        Requirement(key, operator, values) if len(values) <= FEW else Requirement(key, operator, many=frozenset(values))
+    )
 
 
 def parse_label_selector(selector: LabelSelector | None) -> Selector:

@@ -92,7 +92,7 @@ class Loop:
         self._cache = cache
         self._metrics = PlacementMetrics(metrics)
         self._unreadable = Unreadable(self._metrics.unreadable, now_s=clock.elapsed_s, report=self._report_unreadable)
-        self._state = State(self._unreadable)
+        self._state = State(self._unreadable, self._wants_node)
         # Looked up whenever it is read: what a forecast is about comes and goes without a new forecast.
         table = self._state.table
         self._metrics.forecasts_unmatched.set_function(lambda: len(unmatched(table.catalog.forecast, table)))

@@ -1,11 +1,12 @@
 """The table kept in step with the mirrors: every delta goes in here, and out comes what it may cure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
 
 from fairlead.cluster.mirror import Delta as Change
+from fairlead.engine import omissions
 from fairlead.engine.table import NodeTable
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.kinds import Kind
@@ -39,19 +40,28 @@ class NotDecoded(ValueError):
     """The object is not what its kind says it is."""
 
 
+class ReadInPart(ValueError):
+    """The object counts, but for what the text names."""
+
+
 class State:
     """Each object is taken in under a guard of its own: what cannot be read does not affect the others."""
 
-    def __init__(self, unreadable: Unreadable | None = None) -> None:
+    def __init__(
+        self, unreadable: Unreadable | None = None, wants_node: Callable[[SchedulerPod], bool] = lambda pod: True
+    ) -> None:
         self.table = NodeTable()
         self.owners = Owners()
         self.history = History(self.table)
         self._unreadable = unreadable if unreadable is not None else Unreadable.silent()
+        self._wants_node = wants_node
 
-    def _read(self, kind: Kind[Any], change: Change[Any]) -> None:
-        """It was taken in: well, or for what could be decoded of it."""
+    def _read(self, kind: Kind[Any], change: Change[Any], omitted: str) -> None:
+        """It was taken in: well, or but for what is omitted, or for what could be decoded of it."""
         if change.new is not None and UNDECODED in change.new.metadata.annotations:
             self._unreadable.record(kind, change.key, change.new, NotDecoded("it does not decode"))
+        elif change.new is not None and omitted:
+            self._unreadable.record(kind, change.key, change.new, ReadInPart(omitted))
         elif self._unreadable:
             self._unreadable.forget(kind, change.key)
 
@@ -62,7 +72,7 @@ class State:
         for change in changes:
             try:
                 wakeup_events |= self._take_node(change)
-                self._read(NODES, change)
+                self._read(NODES, change, omissions.of_node(self.table, change.new) if change.new is not None else "")
             except Exception as problem:
                 wakeup_events |= self._take_odd_node(change, problem)
         return wakeup_events
@@ -99,7 +109,7 @@ class State:
         for change in changes:
             try:
                 self._take_pod(change, wakeup_events)
-                self._read(PODS, change)
+                self._read(PODS, change, self._omitted_of(change.new) if change.new is not None else "")
             except Exception as problem:
                 self._take_odd_pod(change, problem)
                 wakeup_events |= _ALL_OF_PODS
@@ -124,6 +134,12 @@ class State:
             wakeup_events.add(ClusterEvent.POD_REMOVED)
         elif holds:
             wakeup_events.add(ClusterEvent.POD_CHANGED)
+
+    def _omitted_of(self, pod: SchedulerPod) -> str:
+        occupant = self.table.occupants.get(pod.uid)
+        if occupant is not None:
+            return omissions.of_placed_pod(pod, occupant)
+        return omissions.of_waiting_pod(pod) if self._wants_node(pod) else ""
 
     def _take_odd_pod(self, change: Change[SchedulerPod], problem: Exception) -> None:
         old, new = change.old, change.new
@@ -165,8 +181,7 @@ class State:
             kind = _KINDS[type(thing)]
             try:
                 self._take_around(change, wakeup_events)
-                if self._unreadable:
-                    self._unreadable.forget(kind, change.key)
+                self._read(kind, change, omissions.of_related(change.new))
             except QuantityError as problem:
                 self._unreadable.record(kind, change.key, thing, problem)
                 self._take_around(Change(change.key, change.old, without_measures(change.new)), wakeup_events)

@@ -1,6 +1,6 @@
 """Users grant only rights that they have: admission of roles and of bindings."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fairlead.apiserver.auth.rbac import GROUP, Action, Rbac, rule_allows
@@ -10,11 +10,13 @@ from fairlead.apiserver.registry.attributes import AdmissionAttributes
 from fairlead.apiserver.validation.errors import some
 
 Rule = Mapping[str, Any]
+Scope = tuple[frozenset[str], ...]
 FULL_AUTHORITY: tuple[Rule, ...] = (
     {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
     {"nonResourceURLs": ["*"], "verbs": ["*"]},
 )
 MOST_COMPARISONS = 100_000
+MOST_GLANCES = 500_000
 # What the garbage collector writes, whatever an object grants.
 _COLLECTED = frozenset({"finalizers", "ownerReferences", "managedFields", "resourceVersion", "selfLink"})
 
@@ -73,8 +75,8 @@ class NoEscalation:
 
     def _missing(self, attempt: AdmissionAttributes, rules: Iterable[Rule], namespace: str) -> list[Rule]:
         held = list(self._rbac.rules(attempt.options.user, namespace))
-        apart = [rule for rule in rules if not any(_covers(each, rule) for each in held)]
-        if sum(map(_combinations, apart)) * (len(held) + 1) > MOST_COMPARISONS:
+        apart = _apart(held, list(rules))
+        if apart is None or sum(map(_combinations, apart)) * (len(held) + 1) > MOST_COMPARISONS:
             why = "the rules combine too many groups, resources, names and verbs to compare them with those you have"
             raise forbidden(GROUP, attempt.resource.plural, attempt.name, why)
         return _compacted(each for rule in apart for each in _missing(held, rule))
@@ -85,12 +87,25 @@ def _granted(thing: JsonObject) -> JsonObject:
     return {**thing, "metadata": {key: value for key, value in thing["metadata"].items() if key not in _COLLECTED}}
 
 
-def _covers(held: Rule, rule: Rule) -> bool:
-    """Whether one rule that is held grants all of another, at a glance: names and paths are compared one by one."""
-    if held.get("resourceNames") or rule.get("nonResourceURLs"):
-        return False
-    listed = ("verbs", "apiGroups", "resources")
-    return all("*" in (held.get(key) or ()) or set(rule.get(key) or ()) <= set(held.get(key) or ()) for key in listed)
+def _apart(held: Sequence[Rule], rules: Sequence[Rule]) -> list[Rule] | None:
+    """The rules that no single one that is held grants at a glance: names and paths are compared one by one later.
+
+    None where even that would be too many comparisons; what is held or given several times is compared once.
+    """
+    granted = {_scope(each) for each in held if not each.get("resourceNames")}
+    others = {_scope(rule) for rule in rules} - granted
+    if len(granted) * len(others) > MOST_GLANCES:
+        return None
+    apart = {scope for scope in others if not any(_covers(each, scope) for each in granted)}
+    return [rule for rule in rules if rule.get("nonResourceURLs") or _scope(rule) in apart]
+
+
+def _scope(rule: Rule) -> Scope:
+    return tuple(frozenset(rule.get(key) or ()) for key in ("verbs", "apiGroups", "resources"))
+
+
+def _covers(held: Scope, scope: Scope) -> bool:
+    return all("*" in has or needs <= has for has, needs in zip(held, scope, strict=True))
 
 
 def _combinations(rule: Rule) -> int:

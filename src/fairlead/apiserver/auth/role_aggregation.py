@@ -67,8 +67,9 @@ class RoleAggregation:
         current = self._reader.entry(resource, "", name)
         live = self._reader.thing(resource, current)
         applied = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
+        # Rules are owned all together: the first tell as much about their owners as thousands would.
         new = merged(
-            resource.schema, live, {**applied, "rules": rules}, self._options,
-            api_version=resource.api_version, now=self._clock.now(),
+            resource.schema, {**live, "rules": (live.get("rules") or [])[:1]}, {**applied, "rules": rules[:1]},
+            self._options, api_version=resource.api_version, now=self._clock.now(),
         )  # fmt: skip
         self._reader.store.put(CLUSTER_ROLES, name, {**live, **new, "rules": rules or None}, current.revision)

@@ -18,7 +18,8 @@ async def write(response: web.StreamResponse, data: bytes) -> None:
 async def send(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
     """The response itself, or, where it is large, one that has been sent already."""
     body = response.body if isinstance(response, web.Response) and not response.prepared else None
-    if not isinstance(body, bytes) or len(body) <= PIECE_BYTES:
+    # The answer to HEAD has the length and no body, which the response sees to by itself.
+    if not isinstance(body, bytes) or len(body) <= PIECE_BYTES or request.method == "HEAD":
         return response
     stream = web.StreamResponse(status=response.status, headers=response.headers)
     stream.content_length = len(body)

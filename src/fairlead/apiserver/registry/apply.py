@@ -13,7 +13,7 @@ from fairlead.apiserver.schema.shape import Schema
 from fairlead.apiserver.validation.errors import below, some
 
 _NUMBERS = ("int32", "int64", "double", "integer", "number")
-_OPEN = ("any", "raw", "intstr", "quantity", "time", "microtime", "duration")
+_OPEN = ("any", "raw", "intstr", "time", "microtime", "duration")
 
 
 def check(resource: Resource, applied: Any) -> None:
@@ -81,6 +81,9 @@ def _complaints(schema: Schema, value: Any, path: str) -> Iterator[str]:
         case "string" | "bytes":
             if not isinstance(value, str):
                 yield f"{path}: expected string, got {_go(value)}"
+        case "quantity":
+            if isinstance(value, dict | list):
+                yield f"{path}: expected any scalar, got {_plain(value)}"
 
 
 def _items(schema: Schema, inner: Schema, value: list[Any], path: str) -> Iterator[str]:

@@ -333,7 +333,7 @@ class Rest(Reader):
         size = max(len(sent.raw), 0 if current is None else len(current.body))
         if current is None and subresource:
             raise not_found(resource.group, resource.plural, name)
-        applying.check(resource, applied)
+        await self.heavy.run(size, applying.check, resource, applied)
         metadata = applied["metadata"] = applied.get("metadata") or {}
         if metadata.get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
