@@ -149,7 +149,7 @@ def test_a_process_pod_without_mounts_is_told_where_its_service_account_is() -> 
         pytest.param("1: x", "every key must be text", id="a number for a key"),
         pytest.param(
             "logs: {form: xml}",
-            "logs.form: invalid enum value 'xml'; wanted one of auto, json, text",
+            "logs.form: invalid enum value 'xml'; it must be one of auto, json, text",
             id="no such word",
         ),
         pytest.param(
@@ -173,7 +173,7 @@ def test_a_mistake_in_a_file_names_file_key_and_what_was_wanted(file: Path, cont
         pytest.param(
             "FAIRLEAD_LOGS_LEVEL",
             "loud",
-            "logs.level: invalid enum value 'loud'; wanted one of debug, info, warning, error",
+            "logs.level: invalid enum value 'loud'; it must be one of debug, info, warning, error",
             id="word",
         ),
         pytest.param(
@@ -197,7 +197,7 @@ def test_an_unknown_variable_is_told_the_known_ones() -> None:
 
 def test_a_mistake_in_a_flag_names_it() -> None:
     said = refusal(flags={"scores": "magic"})
-    assert said == "--scores: scores: invalid enum value 'magic'; wanted one of kube, seed"
+    assert said == "--scores: scores: invalid enum value 'magic'; it must be one of kube, seed"
 
 
 @pytest.mark.parametrize(
@@ -205,32 +205,32 @@ def test_a_mistake_in_a_flag_names_it() -> None:
     [
         pytest.param(
             {"lease.durationS": 5},
-            "lease: wanted durationS > renewDeadlineS > retryS, got 5 > 10 > 2",
+            "lease: durationS must be larger than renewDeadlineS, and that larger than retryS; they are 5, 10 and 2",
             id="lease times",
         ),
         pytest.param(
             {"lease.retryS": 10},
-            "lease: wanted durationS > renewDeadlineS > retryS, got 15 > 10 > 10",
+            "lease: durationS must be larger than renewDeadlineS, and that larger than retryS; they are 15, 10 and 10",
             id="no time to retry",
         ),
         pytest.param(
             {"forecast.source": "elasticsearch"},
-            "forecast.url: wanted the http:// or https:// address of elasticsearch, got ''",
+            "forecast.url: must be the http:// or https:// address of elasticsearch, not ''",
             id="no address",
         ),
         pytest.param(
             {"forecast.source": "file"},
-            "forecast.file: wanted the path of a file, for forecast.source is file",
+            "forecast.file: must be the path of a file, because forecast.source is file",
             id="no file",
         ),
         pytest.param(
             {"forecast.username": "me"},
-            "forecast.passwordFile: wanted a file that holds the password of forecast.username",
+            "forecast.passwordFile: must be a file that holds the password of forecast.username",
             id="no password",
         ),
         pytest.param(
             {"forecast.username": "me", "forecast.passwordFile": "p", "forecast.tokenFile": "t"},
-            "forecast: wanted username and passwordFile, or tokenFile, got both",
+            "forecast: set username and passwordFile, or tokenFile, not both",
             id="two credentials",
         ),
         pytest.param(
@@ -239,13 +239,13 @@ def test_a_mistake_in_a_flag_names_it() -> None:
                 "forecast.source": "prometheus",
                 "forecast.url": "http://p",
             },
-            "forecast.source: the built-in forecaster writes where forecasts are read, so with forecaster.history set "
-            "wanted elasticsearch, configmap or file, got prometheus",
+            "forecast.source: must be elasticsearch, configmap or file, not prometheus, while forecaster.history "
+            "is set: the built-in forecaster writes where forecasts are read",
             id="nowhere to write",
         ),
         pytest.param(
             {"forecast.forecaster.history": "prometheus", "forecast.source": "configmap"},
-            "forecast.forecaster.prometheusUrl: wanted the http:// or https:// address of a Prometheus, got ''",
+            "forecast.forecaster.prometheusUrl: must be the http:// or https:// address of a Prometheus, not ''",
             id="no history",
         ),
         pytest.param(
@@ -254,7 +254,7 @@ def test_a_mistake_in_a_flag_names_it() -> None:
                 "forecast.source": "configmap",
                 "forecast.forecaster.prometheusUrl": "http://p",
             },
-            "forecast.forecaster: wanted nodeUsage or serviceUsage, a PromQL query, got neither",
+            "forecast.forecaster: set nodeUsage or serviceUsage, a PromQL query",
             id="nothing to ask",
         ),
         pytest.param(
@@ -263,12 +263,12 @@ def test_a_mistake_in_a_flag_names_it() -> None:
                 "forecast.source": "configmap",
                 "forecast.forecaster.stepS": 700,
             },
-            "forecast.forecaster: wanted a seasonS that is a whole number of stepS, got 86400 and 700",
+            "forecast.forecaster: seasonS must be a multiple of stepS; they are 86400 and 700",
             id="a season of broken steps",
         ),
         pytest.param(
             {"listen": "127.0.0.1:99999"},
-            "listen: wanted host:port with a port up to 65535, got '127.0.0.1:99999'",
+            "listen: must be host:port with a port up to 65535, not '127.0.0.1:99999'",
             id="no such port",
         ),
     ],
@@ -280,9 +280,11 @@ def test_what_does_not_fit_together(flags: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        pytest.param(b"", ": wanted a mapping with apiVersion fairlead.io/v1alpha1 and kind Config", id="empty"),
-        pytest.param(b"- a", ": wanted a mapping with apiVersion", id="a list"),
-        pytest.param(b"kind: Pod", ": apiVersion and kind are None and 'Pod'; wanted fairlead.io/v1alpha1", id="a pod"),
+        pytest.param(b"", ": must be a mapping with apiVersion fairlead.io/v1alpha1 and kind Config", id="empty"),
+        pytest.param(b"- a", ": must be a mapping with apiVersion", id="a list"),
+        pytest.param(
+            b"kind: Pod", ": apiVersion and kind are None and 'Pod'; they must be fairlead.io/v1alpha1", id="a pod"
+        ),
         pytest.param(b"{", " is not YAML: ", id="not YAML"),
         pytest.param(b"\xff\xfe\xff", " is not YAML: it is not text", id="not text"),
     ],

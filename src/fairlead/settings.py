@@ -440,11 +440,11 @@ def read_yaml(file: Path) -> Any:
 def _from_file(file: Path) -> dict[str, Any]:
     found = read_yaml(file)
     if not isinstance(found, dict):
-        raise BadSettings(f"{file}: wanted a mapping with apiVersion {API_VERSION} and kind {KIND}")
+        raise BadSettings(f"{file}: must be a mapping with apiVersion {API_VERSION} and kind {KIND}")
     header = (found.pop("apiVersion", None), found.pop("kind", None))
     if header != (API_VERSION, KIND):
         raise BadSettings(
-            f"{file}: apiVersion and kind are {header[0]!r} and {header[1]!r}; wanted {API_VERSION} and {KIND}"
+            f"{file}: apiVersion and kind are {header[0]!r} and {header[1]!r}; they must be {API_VERSION} and {KIND}"
         )
     return found
 
@@ -495,7 +495,7 @@ def _choices(key: str) -> str:
         type_ = next(field.type for field in msgspec.structs.fields(type_) if field.encode_name == part)
     if get_origin(type_) is tuple:
         type_ = get_args(type_)[0]
-    return f"; wanted one of {', '.join(get_args(type_))}"
+    return f"; it must be one of {', '.join(get_args(type_))}"
 
 
 def _value_at(merged: Any, key: str) -> Any:
@@ -509,19 +509,19 @@ def _check_together(settings: Settings) -> None:
     lease = settings.lease
     if not lease.duration_s > lease.renew_deadline_s > lease.retry_s:
         raise BadSettings(
-            "lease: wanted durationS > renewDeadlineS > retryS, "
-            f"got {lease.duration_s} > {lease.renew_deadline_s:g} > {lease.retry_s:g}"
+            "lease: durationS must be larger than renewDeadlineS, and that larger than retryS; "
+            f"they are {lease.duration_s}, {lease.renew_deadline_s:g} and {lease.retry_s:g}"
         )
     _check_forecast(settings.forecast)
     if bool(settings.tls.certificate) != bool(settings.tls.key):
-        raise BadSettings("tls: wanted both certificate and key, or neither")
+        raise BadSettings("tls: set both certificate and key, or neither")
     webhooks = settings.webhooks
     if bool(webhooks.certificate) != bool(webhooks.key):
-        raise BadSettings("webhooks: wanted both certificate and key, or neither")
+        raise BadSettings("webhooks: set both certificate and key, or neither")
     if int(webhooks.listen.rpartition(":")[2]) > 65535:
-        raise BadSettings(f"webhooks.listen: wanted host:port with a port up to 65535, got {webhooks.listen!r}")
+        raise BadSettings(f"webhooks.listen: must be host:port with a port up to 65535, not {webhooks.listen!r}")
     if int(settings.listen.rpartition(":")[2]) > 65535:
-        raise BadSettings(f"listen: wanted host:port with a port up to 65535, got {settings.listen!r}")
+        raise BadSettings(f"listen: must be host:port with a port up to 65535, not {settings.listen!r}")
     _check_extender(settings)
 
 
@@ -529,15 +529,15 @@ def _check_extender(settings: Settings) -> None:
     extender = settings.extender
     host, _, port = extender.listen.rpartition(":")
     if port and int(port) > 65535:
-        raise BadSettings(f"extender.listen: wanted host:port with a port up to 65535, got {extender.listen!r}")
+        raise BadSettings(f"extender.listen: must be host:port with a port up to 65535, not {extender.listen!r}")
     if extender.client_ca and not settings.tls.certificate:
-        raise BadSettings("extender.clientCa: wanted tls.certificate and tls.key as well: client certificates need TLS")
+        raise BadSettings("extender.clientCa: set tls.certificate and tls.key as well: client certificates need TLS")
     if extender.client_ca and not extender.client_names:
-        raise BadSettings("extender.clientNames: wanted the names of certificates that may ask, got none")
+        raise BadSettings("extender.clientNames: list the names of the client certificates that are accepted")
     if extender.listen and not extender.client_ca and not _is_loopback(host):
         raise BadSettings(
-            "extender.listen: wanted a loopback address, or extender.clientCa to know callers by their certificates, "
-            f"got {extender.listen!r}"
+            f"extender.listen: must be a loopback address, not {extender.listen!r}; "
+            "or set extender.clientCa to authenticate callers by their certificates"
         )
 
 
@@ -552,33 +552,33 @@ def _check_forecast(forecast: ForecastSettings) -> None:
     forecaster = forecast.forecaster
     if forecast.source in ("elasticsearch", "prometheus") and not forecast.url.startswith(("http://", "https://")):
         raise BadSettings(
-            f"forecast.url: wanted the http:// or https:// address of {forecast.source}, got {forecast.url!r}"
+            f"forecast.url: must be the http:// or https:// address of {forecast.source}, not {forecast.url!r}"
         )
     if forecast.source == "file" and not forecast.file:
-        raise BadSettings("forecast.file: wanted the path of a file, for forecast.source is file")
+        raise BadSettings("forecast.file: must be the path of a file, because forecast.source is file")
     if forecast.username and not forecast.password_file:
-        raise BadSettings("forecast.passwordFile: wanted a file that holds the password of forecast.username")
+        raise BadSettings("forecast.passwordFile: must be a file that holds the password of forecast.username")
     if forecast.username and forecast.token_file:
-        raise BadSettings("forecast: wanted username and passwordFile, or tokenFile, got both")
+        raise BadSettings("forecast: set username and passwordFile, or tokenFile, not both")
     if forecaster.history == "none":
         return
     if forecast.source not in ("elasticsearch", "configmap", "file"):
         raise BadSettings(
-            "forecast.source: the built-in forecaster writes where forecasts are read, so with forecaster.history "
-            f"set wanted elasticsearch, configmap or file, got {forecast.source}"
+            f"forecast.source: must be elasticsearch, configmap or file, not {forecast.source}, while "
+            "forecaster.history is set: the built-in forecaster writes where forecasts are read"
         )
     if forecaster.history == "prometheus":
         if not forecaster.prometheus_url.startswith(("http://", "https://")):
             raise BadSettings(
-                "forecast.forecaster.prometheusUrl: wanted the http:// or https:// address of a Prometheus, "
-                f"got {forecaster.prometheus_url!r}"
+                "forecast.forecaster.prometheusUrl: must be the http:// or https:// address of a Prometheus, "
+                f"not {forecaster.prometheus_url!r}"
             )
         if not (forecaster.node_usage or forecaster.service_usage):
-            raise BadSettings("forecast.forecaster: wanted nodeUsage or serviceUsage, a PromQL query, got neither")
+            raise BadSettings("forecast.forecaster: set nodeUsage or serviceUsage, a PromQL query")
     if forecaster.season_s % forecaster.step_s:
         raise BadSettings(
-            "forecast.forecaster: wanted a seasonS that is a whole number of stepS, "
-            f"got {forecaster.season_s} and {forecaster.step_s}"
+            "forecast.forecaster: seasonS must be a multiple of stepS; "
+            f"they are {forecaster.season_s} and {forecaster.step_s}"
         )
 
 

@@ -15,11 +15,11 @@ from tests.jobs.kit import META, spec_json
     ("text", "message"),
     [
         pytest.param(
-            "kind: TYjob\n", "wanted one TYJob in the manifest, got 0; kind TYjob: did you mean TYJob?", id="misspelt"
+            "kind: TYjob\n", "the manifest must hold one TYJob, not 0; kind TYjob: did you mean TYJob?", id="misspelt"
         ),
         pytest.param("kind: [", "the manifest is not YAML", id="not YAML"),
-        pytest.param("kind: TYJob\n---\nkind: TYJob\n", "wanted one TYJob in the manifest, got 2", id="two"),
-        pytest.param("", "got 0", id="empty"),
+        pytest.param("kind: TYJob\n---\nkind: TYJob\n", "the manifest must hold one TYJob, not 2", id="two"),
+        pytest.param("", "not 0", id="empty"),
     ],
 )
 def test_a_manifest_that_is_no_job_is_a_mistake_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:

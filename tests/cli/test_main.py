@@ -76,7 +76,7 @@ def test_the_version_is_told() -> None:
     ("arguments", "said"),
     [
         pytest.param(["--listen", "here"], "fairlead: --listen: listen: expected `str` matching", id="flag"),
-        pytest.param(["--listen", ":99999"], "fairlead: listen: wanted host:port with a port up to", id="port"),
+        pytest.param(["--listen", ":99999"], "fairlead: listen: must be host:port with a port up to", id="port"),
         pytest.param(["--config", "/nowhere.yaml"], "fairlead: /nowhere.yaml cannot be read: No such file", id="file"),
     ],
 )

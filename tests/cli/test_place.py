@@ -129,7 +129,7 @@ def test_two_strategies_of_one_rule_are_told_apart(handle: Desk) -> None:
             "has no pods to place",
             id="no pods in it",
         ),
-        pytest.param("text", "wanted an object with apiVersion and kind, found str", id="not an object"),
+        pytest.param("text", "must be an object with apiVersion and kind, not str", id="not an object"),
     ],
 )
 def test_a_mistake_names_file_document_and_field(handle: Desk, manifest: Any, said: str) -> None:

@@ -42,4 +42,4 @@ def test_a_data_folder_has_the_cluster_and_the_running_fairlead(
 def test_an_address_without_a_scheme_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         Target(server="127.0.0.1:1", token="t").ask(dict, "/")
-    assert "--server: wanted an http:// or https:// address, got '127.0.0.1:1'" in capsys.readouterr().err
+    assert "--server: must be an http:// or https:// address, not '127.0.0.1:1'" in capsys.readouterr().err

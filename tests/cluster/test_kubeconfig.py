@@ -341,8 +341,8 @@ PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "command": "plugin"}
 @pytest.mark.parametrize(
     ("cluster", "user", "said"),
     [
-        pytest.param({"server": ""}, {}, "the server is ''; wanted https://host:port", id="no server"),
-        pytest.param({"server": "k:6443"}, {}, "the server is 'k:6443'; wanted https://host:port", id="no scheme"),
+        pytest.param({"server": ""}, {}, "the server is ''; it must be https://host:port", id="no server"),
+        pytest.param({"server": "k:6443"}, {}, "the server is 'k:6443'; it must be https://host:port", id="no scheme"),
         pytest.param(
             {"certificate-authority": "none.pem"},
             {},
@@ -389,7 +389,7 @@ PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "command": "plugin"}
         pytest.param(
             {},
             {"exec": {**PLUGIN, "apiVersion": "client.authentication.k8s.io/v1alpha1"}},
-            "the exec plugin 'plugin' speaks 'client.authentication.k8s.io/v1alpha1'; wanted ",
+            "the exec plugin 'plugin' speaks 'client.authentication.k8s.io/v1alpha1'; use ",
             id="an old plugin",
         ),
         pytest.param(

@@ -20,7 +20,7 @@ class Colour:
     def __init__(self, arguments):
         self._colour = (arguments or {}).get("colour")
         if not self._colour:
-            raise BadArguments("colour: wanted a colour")
+            raise BadArguments("colour: must be a colour")
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
         if self._colour == "none":
@@ -87,4 +87,4 @@ def test_a_plugin_of_an_installed_package_runs_in_a_profile(tmp_path: Path) -> N
     assert (allowed, warnings) == (True, ["plugin Colour was left out: no colour today"])
     assert "half" not in patch, "nothing of a plugin that failed stays"
     assert "fluid.io/datasets-in-use" in patch, "what the others did stays"
-    assert found[""] == "pluginConfig: Colour: colour: wanted a colour"
+    assert found[""] == "pluginConfig: Colour: colour: must be a colour"

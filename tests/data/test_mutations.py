@@ -244,9 +244,9 @@ def test_s22_datasets_in_use_are_joined_with_what_is_there() -> None:
     ("annotations", "sentence"),
     [
         pytest.param({}, "file-prefetcher.fluid.io/image", id="no image"),
-        pytest.param({"image": "i", "async-prefetch": "maybe"}, "async-prefetch: wanted true or false", id="no bool"),
-        pytest.param({"image": "i", "prefetch-timeout-seconds": "1e3"}, "wanted a whole number", id="no number"),
-        pytest.param({"image": "i", "extra-envs": "A"}, "wanted KEY=VALUE", id="no environment"),
+        pytest.param({"image": "i", "async-prefetch": "maybe"}, "async-prefetch: must be true or false", id="no bool"),
+        pytest.param({"image": "i", "prefetch-timeout-seconds": "1e3"}, "must be a whole number", id="no number"),
+        pytest.param({"image": "i", "extra-envs": "A"}, "must be KEY=VALUE", id="no environment"),
     ],
 )
 def test_s23_a_prefetch_that_cannot_be_is_refused_by_name(annotations: dict[str, str], sentence: str) -> None:

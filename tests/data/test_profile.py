@@ -17,20 +17,20 @@ AFFINITY = "pluginConfig: [{name: NodeAffinityWithCache, args: %s}]\nplugins: {s
         pytest.param(AFFINITY % ("{}", "NoSuchPlugin"), "there is no plugin 'NoSuchPlugin'", id="an unknown plugin"),
         pytest.param(
             AFFINITY % ("{preferred: [{name: x, weight: 0}]}", "NodeAffinityWithCache"),
-            "x: wanted a weight from 1 to 100, got 0",
+            "x: must be a weight from 1 to 100, not 0",
             id="weight 0",
         ),
         pytest.param(
             AFFINITY % ("{preferred: [{name: x, weight: 101}]}", "NodeAffinityWithCache"),
-            "x: wanted a weight from 1 to 100, got 101",
+            "x: must be a weight from 1 to 100, not 101",
             id="weight 101",
         ),
         pytest.param("plugins: [1,2", "not YAML: while parsing a flow sequence in", id="no YAML, with its line"),
         pytest.param("[]x", "not YAML", id="no YAML at all"),
-        pytest.param("plugins: 3", "plugins: wanted serverful", id="no lists"),
-        pytest.param(AFFINITY % ("{preferred: 3}", "NodeAffinityWithCache"), "preferred: wanted a list", id="no list"),
+        pytest.param("plugins: 3", "plugins: must have serverful", id="no lists"),
+        pytest.param(AFFINITY % ("{preferred: 3}", "NodeAffinityWithCache"), "preferred: must be a list", id="no list"),
         pytest.param(
-            "pluginConfig: [{name: FuseSidecar, policy: maybe}]", "wanted ignore or fail, got 'maybe'", id="a policy"
+            "pluginConfig: [{name: FuseSidecar, policy: maybe}]", "must be ignore or fail, not 'maybe'", id="a policy"
         ),
     ],
 )

@@ -97,7 +97,7 @@ def test_a_pod_is_not_held(more: Any) -> None:
 def test_a_wait_that_cannot_be_read_holds_nobody() -> None:
     found = held(LOCALITY_WAIT, "rack=5s")
     assert (found.allowed, gates(found.pod)) == (True, [])
-    assert "wanted node=5s,zone=10s, got 'rack=5s'" in found.warnings[0]
+    assert "must be such as node=5s,zone=10s, not 'rack=5s'" in found.warnings[0]
     assert parse_wait("node=10m").longest_s == 60.0, "a minute at the longest"
     for text in ("{", "[]", '{"paths": []}', '{"until": "200%"}', '{"timeout": "soon"}', "[" * 100_000):
         with pytest.raises(BadWait):

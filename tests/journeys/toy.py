@@ -101,7 +101,7 @@ class Toy(Capability):
     async def _admit(self, review: Review) -> Verdict:
         spec = (review.object or {}).get("spec")
         if not isinstance(spec, dict):
-            return refused("spec: wanted a colour, got none")
+            return refused("spec.colour: is missing")
         if spec.get("colour") == "invisible":
             return refused("spec.colour: a toy must be seen; name another colour", 422)
         return (

@@ -391,7 +391,7 @@ async def test_k41_k44_k45_each_stray_is_an_event_and_a_flood_is_reported(rig: R
     else:
         assert (len(gone), len(rig.base.modules)) == (10, 490)
         assert reasons.count("DanglingModuleRemoved") == 10
-    assert ("DanglingModulesMany", "500 modules are of no pod; 10 a minute are removed") in events
+    assert ("DanglingModulesMany", "no pod asks for 500 modules; 10 a minute are removed") in events
 
 
 async def test_k43_where_pods_cannot_be_listed_nothing_is_removed(rig: Rig) -> None:

@@ -59,11 +59,11 @@ def test_nodes_that_were_sent_are_read_with_their_names() -> None:
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        pytest.param(b"{", "wanted JSON", id="half"),
-        pytest.param(b"[]", "wanted an object", id="a list"),
-        pytest.param(asked(NodeNames=[]), "Pod: wanted", id="no pod"),
-        pytest.param(asked(Pod=POD), "one of them", id="no nodes"),
-        pytest.param(asked(Pod=POD, NodeNames=[], Nodes={"items": []}), "one of them", id="both"),
+        pytest.param(b"{", "not JSON", id="half"),
+        pytest.param(b"[]", "must be an object", id="a list"),
+        pytest.param(asked(NodeNames=[]), "Pod: is missing", id="no pod"),
+        pytest.param(asked(Pod=POD), "either Nodes or NodeNames", id="no nodes"),
+        pytest.param(asked(Pod=POD, NodeNames=[], Nodes={"items": []}), "either Nodes or NodeNames", id="both"),
         pytest.param(asked(Pod=POD, NodeNames=[1]), "list of names", id="numbers"),
         pytest.param(asked(Pod=POD, Nodes={"items": [{}]}), "each with its metadata.name", id="a node without a name"),
         pytest.param(asked(Pod={"spec": 1}, NodeNames=[]), "Pod: ", id="no pod at all"),

@@ -395,8 +395,8 @@ def test_a_replay_tells_what_came_out_differently() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        pytest.param({"kind": "Pod"}, "wanted fairlead.io/v1alpha1 Decision", id="another kind"),
-        pytest.param({"pod": None}, "a pod or a unit", id="about nobody"),
+        pytest.param({"kind": "Pod"}, "must be fairlead.io/v1alpha1 Decision", id="another kind"),
+        pytest.param({"pod": None}, "neither a pod nor a unit", id="about nobody"),
         pytest.param({"snapshot": {"nodes": 3}}, "Expected `array`", id="no snapshot"),
     ],
 )

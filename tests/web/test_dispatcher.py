@@ -123,7 +123,7 @@ async def test_a_route_takes_only_tokens_issued_for_its_audience(
 async def test_a_refused_token_is_answered_with_the_audience_it_lacks(api: Api) -> None:
     api.table.add(get_hello(audiences=("agents", "tools")))
     told = await api.ask("GET", "/hello")
-    assert told.body["message"].endswith("; wanted one issued for the audience 'agents' or 'tools'")
+    assert told.body["message"].endswith("; it must be issued for the audience 'agents' or 'tools'")
 
 
 async def test_a_server_that_names_no_audience_confirms_none() -> None:

@@ -66,7 +66,7 @@ async def test_tls_where_there_is_a_certificate(tmp_path: Path) -> None:
 
 
 def test_half_a_pair_is_refused() -> None:
-    with pytest.raises(BadSettings, match="tls: wanted both certificate and key, or neither"):
+    with pytest.raises(BadSettings, match="tls: set both certificate and key, or neither"):
         load(environment={"FAIRLEAD_TLS_KEY": "key.pem"})
 
 

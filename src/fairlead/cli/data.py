@@ -75,7 +75,7 @@ def scale(dataset: str, replicas: int | None, cancel: bool, target: Target) -> N
     """
     namespace, _, name = dataset.partition("/")
     if not name or (replicas is None) != cancel:
-        mistake("wanted NAMESPACE/DATASET with either --replicas or --cancel")
+        mistake("name a dataset as NAMESPACE/DATASET, with either --replicas or --cancel")
     click.echo(target.run(lambda client: _scale(client, namespace, name, replicas)))
 
 
@@ -128,12 +128,12 @@ def report(
     """Report what this node holds of datasets, as the CacheReport of its name."""
     for each in folders:
         if len(each.split(":", 2)) != 3 or each.split(":")[1] not in MEDIA or "/" not in each.split(":")[0]:
-            mistake(f"--folder: wanted NAMESPACE/DATASET:{'|'.join(MEDIA)}:PATH, got {each!r}")
+            mistake(f"--folder: must be NAMESPACE/DATASET:{'|'.join(MEDIA)}:PATH, not {each!r}")
     for each in urls:
         key, _, url = each.partition("=")
         medium = key.partition(":")[2] or SSD
         if "/" not in key or medium not in MEDIA or not url.startswith(("http://", "https://")):
-            mistake(f"--metrics: wanted NAMESPACE/DATASET[:{'|'.join(MEDIA)}]=http://..., got {each!r}")
+            mistake(f"--metrics: must be NAMESPACE/DATASET[:{'|'.join(MEDIA)}]=http://..., not {each!r}")
     target.run(lambda client: _report(client, node, folders, urls, every_s, once))
 
 
@@ -192,7 +192,7 @@ def explain_command(what: str, namespace: str, output: str, profile: Path | None
     """Show each term that the webhook adds to a pod, the plugin and fact behind it, and its effect on each node."""
     name = what.removeprefix("pods/").removeprefix("pod/").removeprefix("po/")
     if not name or "/" in name:
-        mistake(f"wanted pod/NAME, got {what!r}")
+        mistake(f"name a pod as pod/NAME, not {what!r}")
     try:
         chosen = parse(profile.read_text() if profile is not None else DEFAULT, installed)
     except (OSError, BadProfile) as problem:

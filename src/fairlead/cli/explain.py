@@ -58,7 +58,7 @@ def explain(
     """
     kind, _, name = what.rpartition("/")
     if kind not in ("", "pod", "pods", "po", *REQUESTS) or not name:
-        mistake(f"wanted pod/NAME or request/ID, got {what!r}")
+        mistake(f"name a pod as pod/NAME or a request as request/ID, not {what!r}")
     if kind in REQUESTS:
         _explain_request(name, output, target, offline=offline)
         return

@@ -219,7 +219,7 @@ def logs(
         set_name, _, text = worker.rpartition("/")
         index = whole_number(text, 0, 2**31 - 1)
         if not set_name or index is None:
-            mistake(f"--worker: wanted SET/INDEX such as actors/0, got {worker!r}")
+            mistake(f"--worker: must be SET/INDEX such as actors/0, not {worker!r}")
         place = (set_name, index)
     query = {"previous": "true"} if previous else {}
     query |= {"tailLines": str(tail)} if tail is not None else {}
@@ -328,7 +328,7 @@ def _manifest(text: bytes, namespace: str | None) -> dict[str, Any]:
         kinds = [str(each.get("kind")) for each in documents if isinstance(each, dict)]
         near = difflib.get_close_matches(TYJOBS.kind, kinds, 1)
         hint = f"; kind {near[0]}: did you mean {TYJOBS.kind}?" if near and not jobs else ""
-        mistake(f"wanted one TYJob in the manifest, got {len(jobs)}{hint}")
+        mistake(f"the manifest must hold one TYJob, not {len(jobs)}{hint}")
     found: dict[str, Any] = jobs[0]
     metadata = found.setdefault("metadata", {})
     metadata["namespace"] = namespace or metadata.get("namespace") or "default"

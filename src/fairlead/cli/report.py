@@ -30,7 +30,7 @@ def table_lines(summary: Summary) -> Iterator[str]:
     for pair in bad:
         yield f"  {pair.source} → {pair.destination}: {pair.successes}/{pair.requests}, mean {pair.mean_ms:g} ms"
     yield ""
-    yield "To blame:" if summary.blame else "No likely cause."
+    yield "Likely causes:" if summary.blame else "No likely cause."
     for each in summary.blame:
         yield f"  {each.name} ({each.role}): {each.sentence}"
 
@@ -99,7 +99,7 @@ def _blame_html(summary: Summary) -> str:
     rows = "".join(
         f"<p><b>{escape(each.name)}</b> as {escape(each.role)}: {escape(each.sentence)}</p>" for each in summary.blame
     )
-    return f"<h2>To blame</h2><div class=blame>{rows}</div>"
+    return f"<h2>Likely causes</h2><div class=blame>{rows}</div>"
 
 
 def _matrix_html(matrix: Matrix) -> str:

@@ -54,11 +54,11 @@ def documents(path: Path) -> Iterator[Document]:
         if part is None:
             continue
         if not isinstance(part, dict):
-            raise BadInput(f"{where}: wanted an object with apiVersion and kind, found {type(part).__name__}")
+            raise BadInput(f"{where}: must be an object with apiVersion and kind, not {type(part).__name__}")
         if str(part.get("kind")).endswith("List") and isinstance(part.get("items"), list):
             for at, item in enumerate(part["items"]):
                 if not isinstance(item, dict):
-                    raise BadInput(f"{where}, item {at + 1}: wanted an object, found {type(item).__name__}")
+                    raise BadInput(f"{where}, item {at + 1}: must be an object, not {type(item).__name__}")
                 yield Document(f"{where}, item {at + 1}", item)
         else:
             yield Document(where, part)
@@ -136,7 +136,7 @@ def pods_from(path: Path, nodes: Sequence[Node]) -> list[SchedulerPod]:
             pods += _from_template(document, body, nodes)
         else:
             known = ", ".join(sorted({"Pod", *_TEMPLATED}))
-            raise BadInput(f"{document.where}: kind {kind} has no pods to place; wanted one of {known}")
+            raise BadInput(f"{document.where}: kind {kind} has no pods to place; use one of {known}")
     if not pods:
         raise BadInput(f"{path}: holds no pods")
     return pods

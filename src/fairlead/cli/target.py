@@ -99,7 +99,7 @@ class Target:
         except OSError as problem:
             raise NoAnswer(f"{problem.filename} cannot be read: {problem.strerror}") from None
         if not url.startswith(("http://", "https://")):
-            mistake(f"--server: wanted an http:// or https:// address, got {url!r}")
+            mistake(f"--server: must be an http:// or https:// address, not {url!r}")
         return url.rstrip("/"), self.token or token or asyncio.run(self._token())
 
     async def _token(self) -> str:

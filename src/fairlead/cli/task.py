@@ -38,7 +38,7 @@ def create(file: Path, target: Target) -> None:
         mistake(str(problem))
     for document in found:
         if document.body.get("kind") not in KINDS:
-            mistake(f"{document.where}: wanted one of {', '.join(KINDS)}, found {document.body.get('kind')!r}")
+            mistake(f"{document.where}: kind must be one of {', '.join(KINDS)}, not {document.body.get('kind')!r}")
 
     async def work(client: Client) -> None:
         for document in found:
@@ -145,5 +145,5 @@ def _parse(what: str) -> tuple[str, str]:
     written, _, name = what.partition("/")
     names = {**{each.plural: kind for kind, each in KINDS.items()}, **{kind.lower(): kind for kind in KINDS}, **SHORT}
     if not name or written.lower() not in names:
-        mistake(f"wanted KIND/NAME with one of {', '.join(KINDS)}, got {what!r}")
+        mistake(f"name a task as KIND/NAME, with one of {', '.join(KINDS)}, not {what!r}")
     return names[written.lower()], name

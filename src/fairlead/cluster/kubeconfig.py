@@ -197,7 +197,7 @@ def _blaming(path: Path) -> Iterator[None]:
 def _server(cluster: Cluster) -> str:
     server = cluster.server.rstrip("/")
     if not server.startswith(("https://", "http://")):
-        raise ConfigurationError(f"the server is {cluster.server!r}; wanted https://host:port")
+        raise ConfigurationError(f"the server is {cluster.server!r}; it must be https://host:port")
     return server
 
 
@@ -297,7 +297,7 @@ def _exec_plugin(
 ) -> ExecPlugin:
     if plugin.api_version not in EXEC_VERSIONS:
         known = " or ".join(EXEC_VERSIONS)
-        raise ConfigurationError(f"the exec plugin {plugin.command!r} speaks {plugin.api_version!r}; wanted {known}")
+        raise ConfigurationError(f"the exec plugin {plugin.command!r} speaks {plugin.api_version!r}; use {known}")
     if plugin.interactive_mode == "Always":
         raise ConfigurationError(f"the exec plugin {plugin.command!r} wants a terminal, and a server has none")
     # A bare name is looked up on the PATH, a path is meant relative to the kubeconfig.

@@ -42,7 +42,7 @@ class LeaseTimes:
 
     def __post_init__(self) -> None:
         if not self.duration_s > self.renew_deadline_s > self.retry_s > 0:
-            raise ValueError(f"wanted duration > renew deadline > retry > 0, got {self}")
+            raise ValueError(f"duration must be over the renew deadline, that over retry, and that over 0: {self}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,7 @@ _NO_TERM: Final[Mapping[str, Any]] = {}
 def check_pod(pod: Mapping[str, Any]) -> None:
     """NotAPod if the object cannot be read as a pod, Unpatchable if its affinity cannot be."""
     if pod.get("kind", "Pod") != "Pod" or pod.get("apiVersion", "v1") != "v1":
-        raise NotAPod(f"wanted a v1 Pod, got {pod.get('apiVersion')} {pod.get('kind')}")
+        raise NotAPod(f"the object must be a v1 Pod, not {pod.get('apiVersion')} {pod.get('kind')}")
     metadata, spec = _mapping(pod, "metadata"), _mapping(pod, "spec")
     for where, tree, name in (("metadata", metadata, "labels"), ("metadata", metadata, "annotations"),
                               ("spec", spec, "nodeSelector")):  # fmt: skip
@@ -222,7 +222,7 @@ def check_pod(pod: Mapping[str, Any]) -> None:
             raise NotAPod(f"{where}.{name}: every value must be text")
     for name in ("name", "generateName", "namespace"):
         if not isinstance(metadata.get(name) or "", str):
-            raise NotAPod(f"metadata.{name}: wanted text")
+            raise NotAPod(f"metadata.{name}: must be text")
     for name in ("containers", "initContainers", "volumes"):
         for item in _mappings(spec, name, "spec."):
             if not isinstance(item.get("name", ""), str):
@@ -237,7 +237,7 @@ def check_pod(pod: Mapping[str, Any]) -> None:
         for term in terms:
             for each in [*_mappings(term, "matchExpressions"), *_mappings(term, "matchFields")]:
                 if not isinstance(each.get("key", ""), str):
-                    raise NotAPod("key: wanted text")
+                    raise NotAPod("key: must be text")
     except NotAPod as problem:
         raise Unpatchable(f"spec.affinity: {problem}") from None
 
@@ -247,7 +247,7 @@ def _mapping(tree: Mapping[str, Any], name: str, where: str = "") -> Mapping[str
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise NotAPod(f"{where}{name}: wanted an object")
+        raise NotAPod(f"{where}{name}: must be an object")
     return found
 
 
@@ -256,7 +256,7 @@ def _mappings(tree: Mapping[str, Any], name: str, where: str = "") -> Sequence[M
     if found is None:
         return ()
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise NotAPod(f"{where}{name}: wanted a list of objects")
+        raise NotAPod(f"{where}{name}: must be a list of objects")
     return found
 
 

@@ -162,7 +162,7 @@ def _facts(claim: str, found: Claim, namespace: str, sources: Sources, precheck:
     kind = next((each.type for each in dataset.status.runtimes or ()), "")
     if kind not in RUNTIMES:
         known = ", ".join(RUNTIMES)
-        what = f"is of the unknown type {kind!r}; wanted one of {known}" if kind else "is not known yet"
+        what = f"is of the unknown type {kind!r}; known are {known}" if kind else "is not known yet"
         raise Unready(f"claim {claim}: the runtime of Dataset {namespace}/{name} {what}")
     runtime: FluidRuntime | None = sources.get(Ref(RUNTIMES[kind], namespace, name))
     if runtime is None:

@@ -97,7 +97,7 @@ def mutate(
     metadata = pod.get("metadata") or {}
     own = metadata.get("namespace") or ""
     if own and own != review.namespace:
-        sentence = f"metadata.namespace: the pod says {own!r}, the request {review.namespace!r}; wanted the same"
+        sentence = f"metadata.namespace: the pod says {own!r}, the request {review.namespace!r}; they must be the same"
         return Mutation(allowed=False, code=403, message=sentence)
     if not review.namespace:
         return Mutation(allowed=False, code=500, message="neither the pod nor the request names a namespace")

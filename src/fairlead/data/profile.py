@@ -71,17 +71,17 @@ def parse(text: str, installed: Finder = lambda name: None) -> PluginProfile:
     settings = dict(_configurations(document.get("pluginConfig")))
     lists = document.get("plugins") or {}
     if not isinstance(lists, dict):
-        raise BadProfile("plugins: wanted serverful and serverless")
+        raise BadProfile("plugins: must have serverful and serverless")
     chains: dict[tuple[Mode, bool], tuple[Step, ...]] = {}
     for mode in ("serverful", "serverless"):
         group = lists.get(mode) or {}
         if not isinstance(group, dict):
-            raise BadProfile(f"plugins.{mode}: wanted withDataset and withoutDataset")
+            raise BadProfile(f"plugins.{mode}: must have withDataset and withoutDataset")
         for key, with_dataset in (("withDataset", True), ("withoutDataset", False)):
             where = f"plugins.{mode}.{key}"
             names = group.get(key) or []
             if not isinstance(names, list) or len(names) > MOST_PLUGINS:
-                raise BadProfile(f"{where}: wanted a list of at most {MOST_PLUGINS} plugins")
+                raise BadProfile(f"{where}: must be a list of at most {MOST_PLUGINS} plugins")
             steps = tuple(_step(name, settings, installed, where) for name in names)
             chains[mode, with_dataset] = steps
     return PluginProfile(chains)
@@ -93,17 +93,17 @@ def _document(text: str) -> dict[str, Any]:
     except yaml.YAMLError as problem:
         raise BadProfile(f"not YAML: {' '.join(str(problem).split())}") from None
     if not isinstance(document or {}, dict):
-        raise BadProfile("wanted plugins and pluginConfig")
+        raise BadProfile("the profile must have plugins and pluginConfig")
     return document or {}
 
 
 def _configurations(entries: Any) -> Iterator[tuple[str, tuple[Any, Policy | None]]]:
     if not isinstance(entries or [], list):
-        raise BadProfile("pluginConfig: wanted a list")
+        raise BadProfile("pluginConfig: must be a list")
     for entry in entries or ():
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str):
-            raise BadProfile("pluginConfig: wanted entries with a name")
+            raise BadProfile("pluginConfig: every entry must have a name")
         where = f"pluginConfig: {name}"
         arguments, policy = entry.get("args"), entry.get("policy")
         if isinstance(arguments, str):
@@ -112,13 +112,13 @@ def _configurations(entries: Any) -> Iterator[tuple[str, tuple[Any, Policy | Non
             except yaml.YAMLError as problem:
                 raise BadProfile(f"{where}: args are not YAML: {' '.join(str(problem).split())}") from None
         if policy is not None and policy not in get_args(Policy):
-            raise BadProfile(f"{where}: policy: wanted ignore or fail, got {policy!r}")
+            raise BadProfile(f"{where}: policy: must be ignore or fail, not {policy!r}")
         yield ALIASES.get(name, name), (arguments, policy)
 
 
 def _step(name: Any, settings: Mapping[str, tuple[Any, Policy | None]], installed: Finder, where: str) -> Step:
     if not isinstance(name, str):
-        raise BadProfile(f"{where}: wanted names of plugins, got {name!r}")
+        raise BadProfile(f"{where}: must be names of plugins, not {name!r}")
     known = ALIASES.get(name, name)
     own = PLUGINS.get(known)
     factory = own or installed(known)

@@ -59,13 +59,13 @@ def parse_prefetch(text: str) -> Prefetch:
         until = str(document.get("until", "80%"))
         share = float(until.removesuffix("%")) / 100
         if not (isinstance(paths, list) and paths and all(isinstance(each, str) for each in paths)) or len(paths) > 100:
-            raise ValueError("paths: wanted a list of paths")
+            raise ValueError("paths: must be a list of paths")
         if not 0 < share <= 1:
-            raise ValueError("until: wanted a percentage")
+            raise ValueError("until: must be a percentage")
         timeout_s = seconds(str(document.get("timeout", "10m")), PREFETCH)
     except (ValueError, AttributeError, RecursionError) as problem:
         raise BadWait(
-            f'annotation {PREFETCH}: wanted {{"paths": ["/a"], "until": "80%", "timeout": "10m"}}: {problem}'
+            f'annotation {PREFETCH}: must be such as {{"paths": ["/a"], "until": "80%", "timeout": "10m"}}: {problem}'
         ) from None
     return Prefetch(tuple(paths), share, min(timeout_s, LONGEST_PREFETCH_S))
 

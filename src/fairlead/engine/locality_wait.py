@@ -44,7 +44,7 @@ def parse_wait(text: str) -> Wait:
     for part in text.split(","):
         place, _, length = part.strip().partition("=")
         if place not in ("node", "zone"):
-            raise BadWait(f"annotation {LOCALITY_WAIT}: wanted node=5s,zone=10s, got {text!r}")
+            raise BadWait(f"annotation {LOCALITY_WAIT}: must be such as node=5s,zone=10s, not {text!r}")
         found[place] = seconds(length, LOCALITY_WAIT)
     return Wait(found.get("node", 0.0), found.get("zone", 0.0))
 
@@ -52,7 +52,7 @@ def parse_wait(text: str) -> Wait:
 def seconds(text: str, annotation: str) -> float:
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise BadWait(f"annotation {annotation}: wanted a duration such as 5s, got {text!r}")
+        raise BadWait(f"annotation {annotation}: must be a duration such as 5s, not {text!r}")
     return float(found[1]) * _UNITS[found[2]]
 
 

@@ -246,7 +246,7 @@ class JobApi:
     async def _unit(self, call: Call, manifest: dict[str, Any]) -> tuple[JobSpec, Unit, PendingJob]:
         """The job as it would be offered, with pods as the server would store them, and as its queue would see it."""
         if manifest.get("kind") not in (None, TYJOBS.kind):
-            raise Problem(400, "BadRequest", f"kind: wanted {TYJOBS.kind}, got {manifest.get('kind')!r}")
+            raise Problem(400, "BadRequest", f"kind: must be {TYJOBS.kind}, not {manifest.get('kind')!r}")
         try:
             job = msgspec.convert(manifest, TYJob)
         except msgspec.ValidationError as problem:

@@ -51,7 +51,7 @@ def _entries(seen: JobInput, status: JobStatus, exhausted: frozenset[Place]) -> 
         yield (
             "NamesTaken",
             "NamesTaken",
-            f"waits for pods of these names that are not its own to go: {', '.join(seen.strangers[:3])}",
+            f"pods of other owners have the names of its pods; delete them: {', '.join(seen.strangers[:3])}",
         )
     if seen.refusal is not None:
         yield "PodRefused", "PodRefused", f"{seen.refusal.pod}: {seen.refusal.message}"

@@ -28,9 +28,9 @@ class Liveness(Enum):
     """How a base stands, and what its node says of that."""
 
     READY = ("True", "KubeletReady", "the base answers")
-    UNREACHABLE = ("Unknown", "BaseUnreachable", "the base was not heard of for 25 s")
-    DEAD = ("False", "BaseDead", "the base was not heard of for 60 s")
-    STOPPED = ("False", "BaseStopped", "the base said that it stops")
+    UNREACHABLE = ("Unknown", "BaseUnreachable", "no heartbeat from the base for 25 s")
+    DEAD = ("False", "BaseDead", "no heartbeat from the base for 60 s")
+    STOPPED = ("False", "BaseStopped", "the base has announced that it stops")
     DELETED = ("False", "BasePodDeleted", "the pod of the base is deleted")
 
 

@@ -60,7 +60,7 @@ def parse_window(text: str) -> Window:
     start, _, end = times.partition("-")
     first, _, last = (day_words[0].lower() if day_words else "mon-sun").partition("-")
     if len(day_words) > 1 or first not in DAYS or (last or first) not in DAYS:
-        raise ValueError(f"freeze window {text!r}: want days such as Mon-Fri, then HH:MM-HH:MM in UTC")
+        raise ValueError(f"freeze window {text!r}: must be days such as Mon-Fri, then HH:MM-HH:MM in UTC")
     begin, span = DAYS.index(first), (DAYS.index(last or first) - DAYS.index(first)) % 7
     days = frozenset((begin + offset) % 7 for offset in range(span + 1))
     return Window(days, _minutes(start, text), _minutes(end, text))

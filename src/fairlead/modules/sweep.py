@@ -70,18 +70,20 @@ class Sweeper:
                 continue
             log.warning("stray module", node=node, module=state.key, is_removed=not self._is_dry)
             if self._is_dry:
-                self._report(node, "DanglingModuleFound", f"module {state.key} is of no pod; it would be removed")
+                self._report(node, "DanglingModuleFound", f"no pod asks for module {state.key}; it would be removed")
                 continue
             recent.append(now_s)
             answer = await self._client.uninstall(address, Module(state.name, state.version, ""))
             if outcome_of(UNINSTALL, answer) in (Outcome.DONE, Outcome.ALREADY):
                 gone.add(state.key)
-                self._report(node, "DanglingModuleRemoved", f"module {state.key} was of no pod any more: removed")
+                self._report(
+                    node, "DanglingModuleRemoved", f"module {state.key} was removed: no pod asks for it any more"
+                )
             else:
-                note = f"module {state.key} is of no pod, and cannot be removed: {sentence_of(answer)}"
+                note = f"no pod asks for module {state.key}, and it cannot be removed: {sentence_of(answer)}"
                 self._report(node, "DanglingModuleNotRemoved", note)
         if planned.due > budget:
-            note = f"{planned.due} modules are of no pod; {SWEEP_PER_MINUTE} a minute are removed"
+            note = f"no pod asks for {planned.due} modules; {SWEEP_PER_MINUTE} a minute are removed"
             self._report(node, "DanglingModulesMany", note)
         self._removals[node] = recent
         return frozenset(gone)

@@ -63,16 +63,16 @@ def read_question(body: bytes) -> Question:
     pod = _pod(found)
     nodes, names = found.get("nodes"), found.get("nodenames")
     if (nodes is None) == (names is None):
-        raise BadQuestion("wanted Nodes or NodeNames, one of them")
+        raise BadQuestion("set either Nodes or NodeNames")
     if names is not None:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise BadQuestion("NodeNames: wanted a list of names")
+            raise BadQuestion("NodeNames: must be a list of names")
         return Question(pod, tuple(names))
     items = _lower(nodes, "Nodes").get("items") or []
     try:
         return Question(pod, tuple(each["metadata"]["name"] for each in items), _by_name(items))
     except (TypeError, KeyError):
-        raise BadQuestion("Nodes.items: wanted nodes, each with its metadata.name") from None
+        raise BadQuestion("Nodes.items: must be nodes, each with its metadata.name") from None
     except msgspec.ValidationError as problem:
         raise BadQuestion(f"Nodes.items: {problem}") from None
 
@@ -82,14 +82,14 @@ def read_clearance(body: bytes) -> Clearance:
     pod = _pod(found)
     by_node = found.get("nodenametometavictims") or found.get("nodenametovictims") or {}
     if not isinstance(by_node, dict):
-        raise BadQuestion("NodeNameToMetaVictims: wanted nodes by name")
+        raise BadQuestion("NodeNameToMetaVictims: must be victims by the names of nodes")
     victims: dict[str, tuple[str, ...]] = {}
     violations: dict[str, int] = {}
     for name, of_node in by_node.items():
         fields = _lower(of_node, f"victims on {name}")
         pods, broken = fields.get("pods") or [], fields.get("numpdbviolations") or 0
         if not isinstance(pods, list) or not isinstance(broken, int):
-            raise BadQuestion(f"victims on {name}: wanted Pods as a list and NumPDBViolations as a number")
+            raise BadQuestion(f"victims on {name}: Pods must be a list and NumPDBViolations a number")
         victims[name] = tuple(_uid(each) for each in pods)
         violations[name] = broken
     return Clearance(pod, victims, violations)
@@ -99,18 +99,18 @@ def _lowered(body: bytes) -> dict[str, Any]:
     try:
         return _lower(msgspec.json.decode(body), "the body")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise BadQuestion(f"wanted JSON: {problem}") from None
+        raise BadQuestion(f"the body is not JSON: {problem}") from None
 
 
 def _lower(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise BadQuestion(f"{what}: wanted an object, got {type(value).__name__}")
+        raise BadQuestion(f"{what}: must be an object, not {type(value).__name__}")
     return {str(key).lower(): each for key, each in value.items()}
 
 
 def _pod(found: Mapping[str, Any]) -> SchedulerPod:
     if found.get("pod") is None:
-        raise BadQuestion("Pod: wanted the pod that is to be placed")
+        raise BadQuestion("Pod: is missing")
     try:
         return msgspec.convert(found["pod"], SchedulerPod)
     except msgspec.ValidationError as problem:
@@ -132,7 +132,7 @@ def _uid(victim: Any) -> str:
     metadata = fields.get("metadata")
     uid = metadata.get("uid") if isinstance(metadata, dict) else None
     if not isinstance(uid, str):
-        raise BadQuestion("a victim: wanted its UID")
+        raise BadQuestion("a victim: its UID is missing")
     return uid
 
 

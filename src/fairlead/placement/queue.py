@@ -1,6 +1,6 @@
 """The pods that want places: who is next, who waits how long, who sleeps until something changes.
 
-    active ──take──▶ in hand ──refused──▶ sleeping ──a event──▶ backing off ──time──▶ active
+    active ──take──▶ in hand ──refused──▶ sleeping ──wakeup event──▶ backing off ──time──▶ active
                          └────failed────▶ backing off
 
 Pure: the time is an argument. The timing is kube-scheduler's.

@@ -125,11 +125,11 @@ def read(text: bytes) -> DecisionDocument:
     try:
         document = msgspec.json.decode(text, type=DecisionDocument)
     except msgspec.DecodeError as problem:
-        raise NotADecision(f"wanted the JSON of GET /decisions/ID: {problem}") from None
+        raise NotADecision(f"not the JSON of GET /decisions/ID: {problem}") from None
     if (document.api_version, document.kind) != (API_VERSION, KIND):
-        raise NotADecision(f"wanted {API_VERSION} {KIND}, found {document.api_version} {document.kind}")
+        raise NotADecision(f"must be {API_VERSION} {KIND}, not {document.api_version} {document.kind}")
     if (document.pod is None) == (document.unit is None):
-        raise NotADecision("wanted a pod or a unit that was decided on")
+        raise NotADecision("the document names neither a pod nor a unit")
     return document
 
 

@@ -1,4 +1,4 @@
-"""Promises: places held in the table for pods that do not exist yet.
+"""Reservations: places held in the table for pods that do not exist yet.
 
 Whoever plans ahead (a request for more pods of a service, a gang whose pods are still to be made) places a planned
 pod and holds its place here. When the real pod appears it takes the place over: the planned one leaves the table and

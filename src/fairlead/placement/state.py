@@ -1,4 +1,4 @@
-"""The table kept in step with the mirrors: every delta goes in here, and out comes what it may cure."""
+"""The table kept in step with the mirrors: every delta goes in here, and out come the wakeup events."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

@@ -105,7 +105,7 @@ class CopiedTable:
         name = unit.members[0].pod.spec.scheduler_name
         gangs = self._gangs.get(name)
         if gangs is None:
-            raise ValueError(f"schedulerName: want one of {', '.join(self._gangs)}, not {name!r}")
+            raise ValueError(f"schedulerName: must be one of {', '.join(self._gangs)}, not {name!r}")
         self._ahead.arrange(unit.priority, unit.run_s, self._copied.now_s, own=unit.key)
         outcome, _ = decide_unit(gangs, unit, self._table, self._standing, self._statement, self._copied.nominated)
         if isinstance(outcome, UnitPlaced):

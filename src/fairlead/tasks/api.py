@@ -86,7 +86,7 @@ class TaskApi:
             posted = msgspec.json.decode(call.body, type=PostedReport)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             self._metrics.reports.labels("malformed").inc()
-            raise Problem(400, "BadRequest", f"wanted a report: {problem}") from None
+            raise Problem(400, "BadRequest", f"the body is not a report: {problem}") from None
         pod, uid = bound_pod(call.user, self._namespace)
         task = self._task(posted.task_kind, posted.task_name)
         if task.metadata.uid != posted.task_uid:

@@ -272,7 +272,7 @@ def _same_quantities(desired: Any, actual: Any) -> bool:
 def is_ready(kind: str, workload: Json | None, start_with: float = 1.0) -> bool:
     """Whether enough pods of the carrier are ready; ValueError for a kind that is no carrier."""
     if kind not in WORKLOADS:
-        raise ValueError(f"no carrier can be a {kind}; wanted {' or '.join(WORKLOADS)}")
+        raise ValueError(f"a carrier is a {' or a '.join(WORKLOADS)}, not a {kind}")
     if workload is None:
         return False
     status, metadata = workload.get("status") or {}, workload.get("metadata") or {}

@@ -54,7 +54,7 @@ def parse_schedule(text: str, zone: tzinfo = UTC) -> Schedule:
     if len(words) == 2:
         if not all(_NUMBER.fullmatch(word) for word in words):
             raise BadSchedule(
-                f"{text!r}: wanted two whole numbers, startAfterMinute and intervalMinute, such as '0 60'"
+                f"{text!r}: must be two whole numbers, startAfterMinute and intervalMinute, such as '0 60'"
             )
         start, interval = (int(word) for word in words)
         if not 0 <= start <= MOST_MINUTES:
@@ -65,7 +65,7 @@ def parse_schedule(text: str, zone: tzinfo = UTC) -> Schedule:
     if len(words) == 5 and all(words):
         return Schedule(expression=_with_stars(cron.parse_schedule(text), words), zone=zone)
     raise BadSchedule(
-        f"{text!r}: wanted two numbers, startAfterMinute and intervalMinute, or the five fields of cron, "
+        f"{text!r}: must be two numbers, startAfterMinute and intervalMinute, or the five fields of cron, "
         "separated by single spaces"
     )
 

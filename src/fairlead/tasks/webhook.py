@@ -94,7 +94,7 @@ class TaskWebhooks:
             return Verdict()
         spec = thing.get("spec") or {}
         if not isinstance(spec, dict):
-            return _verdict([Cause("spec", "wanted an object")])
+            return _verdict([Cause("spec", "must be an object")])
         facts = await self._facts(review, spec)
         try:
             return _verdict(

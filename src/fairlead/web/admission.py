@@ -152,7 +152,7 @@ class AdmissionServer:
         try:
             deadline_s = deadline(request.query.get("timeout", ""))
             if request.content_type != "application/json":
-                raise Problem(400, "BadRequest", f"wanted Content-Type application/json, got {request.content_type}")
+                raise Problem(400, "BadRequest", f"Content-Type must be application/json, not {request.content_type}")
             body = await whole_body(request, self._most_bytes, deadline_s)
             version, review = parse(body)
         except Problem as problem:
@@ -193,12 +193,12 @@ def parse(body: bytes) -> tuple[str, Review]:
     try:
         envelope = msgspec.json.decode(body, type=_Envelope)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise Problem(400, "BadRequest", f"wanted an AdmissionReview with a request as JSON: {problem}") from None
+        raise Problem(400, "BadRequest", f"the body is not an AdmissionReview with a request: {problem}") from None
     if envelope.kind != "AdmissionReview" or envelope.api_version not in VERSIONS:
         found = f"{envelope.api_version[:100]} {envelope.kind[:100]}"
-        raise Problem(400, "BadRequest", f"wanted AdmissionReview of {' or '.join(VERSIONS)}, got {found}")
+        raise Problem(400, "BadRequest", f"the body must be an AdmissionReview of {' or '.join(VERSIONS)}, not {found}")
     if not envelope.request.uid:
-        raise Problem(400, "BadRequest", "wanted request.uid, got none")
+        raise Problem(400, "BadRequest", "request.uid is missing")
     return envelope.api_version, envelope.request
 
 

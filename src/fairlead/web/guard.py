@@ -160,7 +160,7 @@ def _token_review(token: str, audiences: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _issued_for(audiences: tuple[str, ...]) -> str:
-    return f"; wanted one issued for the audience {' or '.join(map(repr, audiences))}" if audiences else ""
+    return f"; it must be issued for the audience {' or '.join(map(repr, audiences))}" if audiences else ""
 
 
 def _access_review(user: User, action: Action) -> dict[str, Any]:

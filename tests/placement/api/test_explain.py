@@ -159,8 +159,8 @@ async def test_decisions_are_listed_and_made_again_from_their_documents(
         ("1-1", "another process, or this one before a restart, made it"),
         ("x", "another process"),
         (f"{process}-9999", "it is not among the last ones any more"),
-        (f"{process}-{'9' * 5000}", "what follows the dash is no number"),
-        (f"{process}-x", "what follows the dash is no number"),
+        (f"{process}-{'9' * 5000}", "the part after the dash is not a number"),
+        (f"{process}-x", "the part after the dash is not a number"),
     ):
         told = await api.ask("GET", f"/decisions/{wrong}")
         assert (told.status, why in told.body["message"]) == (404, True), told.body
@@ -198,7 +198,7 @@ def test_a_replay_that_differs_ends_with_one_and_what_is_no_decision_with_two(tm
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        pytest.param(["node/x"], "wanted pod/NAME", id="another kind"),
+        pytest.param(["node/x"], "name a pod as pod/NAME", id="another kind"),
         pytest.param(["pod/x", "--server", "ftp://x"], "http:// or https://", id="no address"),
         pytest.param(["pod/x", "--data", "/nowhere"], "api.url cannot be read", id="no folder"),
     ],

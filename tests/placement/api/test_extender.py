@@ -65,7 +65,7 @@ async def test_nodes_that_were_sent_come_back_as_they_were(ask: Ask) -> None:
 
 async def test_what_is_wrong_is_an_error_in_the_verbs_own_way(ask: Ask) -> None:
     status, told = await ask("filter", {"Pod": POD})
-    assert (status, told) == (200, {"Error": "wanted Nodes or NodeNames, one of them"})
+    assert (status, told) == (200, {"Error": "set either Nodes or NodeNames"})
     assert (await ask("filter?profile=none", {"Pod": POD, "NodeNames": ["n1"]}))[1]["Error"].startswith("profile: ")
     assert (await ask(f"filter?profile={NAME}", {"Pod": POD, "NodeNames": ["n1"]}))[1]["NodeNames"] == ["n1"]
     for verb in ("prioritize", "preempt"):
@@ -88,10 +88,10 @@ BIG = {"metadata": {"name": "big"}, "status": {"allocatable": {"cpu": "x"}}}
         ("filter", {"Pod": POD, "Nodes": {"items": [{"metadata": {}}]}}, "each with its metadata.name"),
         ("filter", {"Pod": POD, "Nodes": {"items": 3}}, "each with its metadata.name"),
         ("prioritize", {"Pod": LOTS, "NodeNames": ["n1"]}, "'lots' is not a quantity"),
-        ("preempt", {"Pod": POD, "NodeNameToMetaVictims": {"n1": {"Pods": 3}}}, "wanted Pods as a list"),
-        ("preempt", {"Pod": POD, "NodeNameToMetaVictims": {"n1": {"NumPDBViolations": "x"}}}, "wanted Pods as a list"),
-        ("preempt", {"Pod": POD, "NodeNameToVictims": {"n1": {"Pods": [{"metadata": "x"}]}}}, "wanted its UID"),
-        ("preempt", {"Pod": POD, "NodeNameToVictims": {"n1": None}}, "victims on n1: wanted an object"),
+        ("preempt", {"Pod": POD, "NodeNameToMetaVictims": {"n1": {"Pods": 3}}}, "Pods must be a list"),
+        ("preempt", {"Pod": POD, "NodeNameToMetaVictims": {"n1": {"NumPDBViolations": "x"}}}, "Pods must be a list"),
+        ("preempt", {"Pod": POD, "NodeNameToVictims": {"n1": {"Pods": [{"metadata": "x"}]}}}, "its UID is missing"),
+        ("preempt", {"Pod": POD, "NodeNameToVictims": {"n1": None}}, "victims on n1: must be an object"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -102,7 +102,7 @@ async def test_strange_questions_are_no_bugs_of_ours(ask: Ask, verb: str, asked:
 
 
 async def test_a_body_without_a_bottom_is_no_json(ask: Ask) -> None:
-    assert "wanted JSON" in (await ask("filter", None, b"[" * 100_000))[1]["Error"]
+    assert "not JSON" in (await ask("filter", None, b"[" * 100_000))[1]["Error"]
 
 
 async def test_prioritize_and_preempt_answer(ask: Ask) -> None:
@@ -122,10 +122,10 @@ async def test_without_an_address_nothing_listens(server: Server) -> None:
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        pytest.param({"extender.listen": "0.0.0.0:8471"}, "extender.listen: wanted a loopback", id="open to all"),
-        pytest.param({"extender.listen": ":8471"}, "extender.listen: wanted a loopback", id="every address"),
-        pytest.param({"extender.listen": "127.0.0.1:99999"}, "extender.listen: wanted host:port", id="no port"),
-        pytest.param({"extender.clientCa": "ca.pem"}, "extender.clientCa: wanted tls.cert", id="no TLS"),
+        pytest.param({"extender.listen": "0.0.0.0:8471"}, "extender.listen: must be a loopback", id="open to all"),
+        pytest.param({"extender.listen": ":8471"}, "extender.listen: must be a loopback", id="every address"),
+        pytest.param({"extender.listen": "127.0.0.1:99999"}, "extender.listen: must be host:port", id="no port"),
+        pytest.param({"extender.clientCa": "ca.pem"}, "extender.clientCa: set tls.cert", id="no TLS"),
     ],
 )
 def test_an_extender_that_anybody_could_ask_is_refused(flags: dict[str, str], told: str) -> None:

@@ -181,27 +181,27 @@ async def test_a_number_may_be_text_or_a_number(shop: Shop, number: Any) -> None
 @pytest.mark.parametrize(
     ("wrong", "field", "message"),
     [
-        (item(operation=3), "operation", "wanted 1 (add) or 2 (remove), got 3"),
-        (item(operation="1"), "operation", 'wanted 1 (add) or 2 (remove), got "1"'),
-        (item(operation=True), "operation", "wanted 1 (add) or 2 (remove), got true"),
-        (item(operation=1.0), "operation", "wanted 1 (add) or 2 (remove), got 1.0"),
-        (item(operation=[1]), "operation", "wanted 1 (add) or 2 (remove), got [1]"),
-        (item(operation={}), "operation", "wanted 1 (add) or 2 (remove), got {}"),
-        (item(number=0), "number", "wanted a whole number from 1 to 1000, got 0"),
-        (item(number="-1"), "number", 'wanted a whole number from 1 to 1000, got "-1"'),
-        (item(number="many"), "number", 'wanted a whole number from 1 to 1000, got "many"'),
-        (item(number=1.5), "number", "wanted a whole number from 1 to 1000, got 1.5"),
-        (item(number=1001), "number", "wanted a whole number from 1 to 1000, got 1001"),
-        (item(number=10**30), "number", f"wanted a whole number from 1 to 1000, got {10**30}"),
-        (item(number=True), "number", "wanted a whole number from 1 to 1000, got true"),
-        (item(number=None), "number", "wanted a whole number from 1 to 1000, got null"),
-        (item(service="Web Server"), "serviceName", "wanted a Kubernetes name"),
-        (item(service="../../secrets"), "serviceName", "wanted a Kubernetes name"),
-        (item(service=7), "serviceName", "wanted a Kubernetes name"),
-        (item(force="yes"), "force", 'wanted true or false, got "yes"'),
+        (item(operation=3), "operation", "must be 1 (add) or 2 (remove), not 3"),
+        (item(operation="1"), "operation", 'must be 1 (add) or 2 (remove), not "1"'),
+        (item(operation=True), "operation", "must be 1 (add) or 2 (remove), not true"),
+        (item(operation=1.0), "operation", "must be 1 (add) or 2 (remove), not 1.0"),
+        (item(operation=[1]), "operation", "must be 1 (add) or 2 (remove), not [1]"),
+        (item(operation={}), "operation", "must be 1 (add) or 2 (remove), not {}"),
+        (item(number=0), "number", "must be a whole number from 1 to 1000, not 0"),
+        (item(number="-1"), "number", 'must be a whole number from 1 to 1000, not "-1"'),
+        (item(number="many"), "number", 'must be a whole number from 1 to 1000, not "many"'),
+        (item(number=1.5), "number", "must be a whole number from 1 to 1000, not 1.5"),
+        (item(number=1001), "number", "must be a whole number from 1 to 1000, not 1001"),
+        (item(number=10**30), "number", f"must be a whole number from 1 to 1000, not {10**30}"),
+        (item(number=True), "number", "must be a whole number from 1 to 1000, not true"),
+        (item(number=None), "number", "must be a whole number from 1 to 1000, not null"),
+        (item(service="Web Server"), "serviceName", "must be a Kubernetes name"),
+        (item(service="../../secrets"), "serviceName", "must be a Kubernetes name"),
+        (item(service=7), "serviceName", "must be a Kubernetes name"),
+        (item(force="yes"), "force", 'must be true or false, not "yes"'),
         (item(numbers=3), "numbers", "there is no such field"),
-        ({"operation": 1, "serviceName": "web", "number": "1"}, "namespace", "got nothing"),
-        ("web", "", 'wanted an object, got "web"'),
+        ({"operation": 1, "serviceName": "web", "number": "1"}, "namespace", "not nothing"),
+        ("web", "", 'must be an object, not "web"'),
     ],
     ids=lambda value: None if not isinstance(value, str) else value[:40],
 )
@@ -217,7 +217,7 @@ async def test_what_is_wrong_is_told_by_item_and_field(shop: Shop, wrong: Any, f
 
 async def test_every_mistake_of_every_item_is_told_at_once(shop: Shop) -> None:
     told = await shop.api.ask("POST", "/schedulePod", body={"podList": [7]})
-    assert "podList[0]: wanted an object, got 7" in told.body["message"]
+    assert "podList[0]: must be an object, not 7" in told.body["message"]
     await shop.workload("web")
     told = await shop.post(item(operation=7, number=0), item(number="x"))
     assert [(each["index"], each["field"]) for each in told.body["errors"]] == [
@@ -265,9 +265,9 @@ async def test_an_answer_does_not_outgrow_the_body_it_is_about(shop: Shop) -> No
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ([1], "wanted an object with podList, got [1]"),
-        ({}, "podList: wanted podList with 1 to 100 items, got nothing"),
-        ({"podList": None}, "podList: wanted podList with 1 to 100 items, got null"),
+        ([1], "the body must be an object with podList, not [1]"),
+        ({}, "podList: must be a list of 1 to 100 items, not nothing"),
+        ({"podList": None}, "podList: must be a list of 1 to 100 items, not null"),
         ({"podList": [item()], "podlist": 1}, "podlist: there is no such field; there is podList"),
     ],
     ids=["a list", "nothing", "null", "misspelt"],
@@ -603,7 +603,7 @@ async def test_what_was_decided_is_told(shop: Shop) -> None:
     assert (told["phase"], told["replicas"]) == ("Scaled", {"before": 2, "after": 3})
     asked = {given: await shop.api.ask("GET", f"/schedulePod/{name}?explain={given}") for given in ("true", "0", "yes")}
     assert [told.status for told in asked.values()] == [200, 200, 422]
-    assert asked["yes"].body["message"] == "explain: wanted true or false, got 'yes'"
+    assert asked["yes"].body["message"] == "explain: must be true or false, not 'yes'"
 
 
 async def test_other_peoples_requests_are_not_there(shop: Shop, cluster: Embedded) -> None:

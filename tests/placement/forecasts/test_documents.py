@@ -70,19 +70,19 @@ def test_fields_may_have_other_names_also_inside_objects() -> None:
     [
         ({"node": ""}, "a document names neither node nor namespace and service: "),
         ({"node": None, "service": "web"}, "a document names neither node nor namespace and service: "),
-        ({"resource": "disk"}, "resource of node a: wanted cpu or memory, got 'disk'"),
-        ({"issued_at": "noon"}, "issued_at of node a: wanted a time such as 2026-01-31T12:00:00Z, got 'noon'"),
-        ({"target_at": None}, "target_at of node a: wanted a time, or horizon_s in seconds, got neither"),
+        ({"resource": "disk"}, "resource of node a: must be cpu or memory, not 'disk'"),
+        ({"issued_at": "noon"}, "issued_at of node a: must be a time such as 2026-01-31T12:00:00Z, not 'noon'"),
+        ({"target_at": None}, "target_at of node a: must be a time, or horizon_s set in seconds"),
         (
             {"target_at": None, "horizon_s": 5, "issued_at": "9999-12-31T23:59:59Z"},
             "horizon_s of node a: leads beyond the year 9999, got 5.0",
         ),
-        ({"value": "much"}, "value of node a: wanted cores or bytes, zero or more, got 'much'"),
-        ({"value": float("nan")}, "value of node a: wanted cores or bytes, zero or more, got nan"),
-        ({"value": True}, "value of node a: wanted cores or bytes, zero or more, got True"),
-        ({"baseline": -1}, "baseline of node a: wanted cores or bytes, zero or more, got -1"),
-        ({"pods": 0}, "pods of node a: wanted a whole number of pods, 1 or more, got 0"),
-        ({"pods": "1e999"}, "pods of node a: wanted a whole number of pods, 1 or more, got '1e999'"),
+        ({"value": "much"}, "value of node a: must be cores or bytes, zero or more, not 'much'"),
+        ({"value": float("nan")}, "value of node a: must be cores or bytes, zero or more, not nan"),
+        ({"value": True}, "value of node a: must be cores or bytes, zero or more, not True"),
+        ({"baseline": -1}, "baseline of node a: must be cores or bytes, zero or more, not -1"),
+        ({"pods": 0}, "pods of node a: must be a whole number of pods, 1 or more, not 0"),
+        ({"pods": "1e999"}, "pods of node a: must be a whole number of pods, 1 or more, not '1e999'"),
     ],
 )
 def test_what_makes_no_sense_is_said(change: dict[str, Any], said: str) -> None:

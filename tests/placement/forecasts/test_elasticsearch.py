@@ -201,7 +201,7 @@ async def test_a_field_that_is_not_there(elasticsearch: Elasticsearch, put: Any)
 async def test_a_time_that_is_mapped_as_text(elasticsearch: Elasticsearch, put: Any) -> None:
     put("node-load-forecast-1", of_node("a", 3.0), mappings={"properties": {"issued_at": {"type": "keyword"}}})
     said = await problem_of(elasticsearch.url)
-    assert f"issued_at in {NODES}, {SERVICES} is mapped as keyword, wanted date" in said
+    assert f"issued_at in {NODES}, {SERVICES} is mapped as keyword; it must be a date" in said
 
 
 async def test_documents_that_make_no_sense_are_said_and_the_others_count(
@@ -212,7 +212,9 @@ async def test_documents_that_make_no_sense_are_said_and_the_others_count(
     async with reading(elasticsearch.url) as reader:
         await reader.refresh()
     assert set(reader.current(NOW).nodes) == {"a"}
-    assert reader.problem() == "1 forecast documents were left out: resource of node b: wanted cpu or memory, got 'gpu'"
+    assert (
+        reader.problem() == "1 forecast documents were left out: resource of node b: must be cpu or memory, not 'gpu'"
+    )
 
 
 async def test_a_server_that_is_something_else(unused_tcp_port: int) -> None:

@@ -103,16 +103,16 @@ async def test_a_value_without_a_baseline_or_that_is_no_number_is_said(new_prome
     assert set(reader.current(NOW).nodes) == {"c"}
     said = str(reader.problem())
     assert "2 forecast documents were left out" in said
-    assert "baseline of node a: wanted cores or bytes, zero or more, got None" in said
+    assert "baseline of node a: must be cores or bytes, zero or more, not None" in said
 
 
 @pytest.mark.parametrize(
     ("query", "said"),
     [
         ("sum(", "400 bad_data: "),
-        ("1", "wanted an instant vector, got a scalar"),
-        (f"{EXPECTED}[5m]", "wanted an instant vector, got a matrix"),
-        (f"sum by (job) ({EXPECTED})", "wanted the labels resource (cpu or memory) and node, or namespace and service"),
+        ("1", "the query must give an instant vector, not a scalar"),
+        (f"{EXPECTED}[5m]", "the query must give an instant vector, not a matrix"),
+        (f"sum by (job) ({EXPECTED})", "series must have the labels resource (cpu or memory) and node"),
     ],
 )
 async def test_a_query_that_cannot_be_used_is_said(new_prometheus: NewPrometheus, query: str, said: str) -> None:

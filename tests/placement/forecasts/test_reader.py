@@ -120,12 +120,12 @@ async def test_only_stale_documents_are_said() -> None:
 
 async def test_documents_left_out_are_said_beside_those_that_count() -> None:
     source = Scripted()
-    source.answer = lambda: Read((of_node("a", 2.0),), ("resource of node b: wanted cpu or memory, got 'gpu'",), 3)
+    source.answer = lambda: Read((of_node("a", 2.0),), ("resource of node b: must be cpu or memory, not 'gpu'",), 3)
     reader = a_reader(source)
     await reader.refresh()
     assert reader.current(NOW).nodes == RISING
     assert reader.problem() == (
-        "3 forecast documents were left out: resource of node b: wanted cpu or memory, got 'gpu'"
+        "3 forecast documents were left out: resource of node b: must be cpu or memory, not 'gpu'"
     )
     assert reader.is_fresh()
 
@@ -230,10 +230,10 @@ async def test_a_file_of_documents(tmp_path: Path, content: str) -> None:
     ("content", "said"),
     [
         (None, "cannot be read: No such file or directory"),
-        (b"just a word", "wanted a list of documents, got str"),
+        (b"just a word", "must be a list of documents, not str"),
         (b"{a: [", "is neither JSON nor YAML: while parsing"),
         (b"\xff\xfe\x00", "is neither JSON nor YAML: "),
-        (b"7", "wanted a list of documents, got int"),
+        (b"7", "must be a list of documents, not int"),
     ],
 )
 async def test_a_file_that_cannot_be_used_is_said(tmp_path: Path, content: bytes | None, said: str) -> None:
@@ -319,8 +319,8 @@ NODE_A = {"node": "a", "resource": "cpu"}
 STRANGE = {
     "series that are none": (vector(5), "answered with no series"),
     "a label that is a number": (vector({"metric": {"node": 5}}), "answered with no series"),
-    "values that are no numbers": (vector({"metric": NODE_A, "value": [1, "abc"]}), "value of node a: wanted cores"),
-    "not a number": (vector({"metric": NODE_A, "value": [1, "NaN"]}), "value of node a: wanted cores"),
+    "values that are no numbers": (vector({"metric": NODE_A, "value": [1, "abc"]}), "value of node a: must be cores"),
+    "not a number": (vector({"metric": NODE_A, "value": [1, "NaN"]}), "value of node a: must be cores"),
     "no end": (b"[" * 100_000, "is this a Prometheus?"),
 }
 

@@ -61,7 +61,7 @@ def test_promises_kept_are_done() -> None:
 def test_a_pod_that_went_elsewhere_is_told_with_what_was_promised() -> None:
     status = after(adding("n1", "n2"), a_replica("web-x", "n2"), a_replica("web-y", "n3"))
     assert status.phase == "Done"
-    assert status.places[0].note == "n1 would no longer have it when it came"
+    assert status.places[0].note == "n1 had no room left for it when it was created"
     assert (status.places[0].pod, status.places[0].bound_to) == ("web-y", "n3")
     assert status.message == "2 pods added: on n2, n3; 1 not on the reserved node"
 
@@ -157,7 +157,7 @@ def test_a_pod_that_the_next_request_took_again_was_made_and_added() -> None:
     assert taken.message == "2 pods added: on n1; 1 of them removed again since"
     assert [(place.pod, place.note) for place in taken.places] == [
         ("web-x", ""),
-        ("web-y", "it came, and is gone again"),
+        ("web-y", "the pod was created and is deleted by now"),
     ]
 
 

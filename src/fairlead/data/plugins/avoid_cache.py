@@ -23,7 +23,7 @@ class AvoidCache:
     def __init__(self, arguments: Any = None) -> None:
         form = (arguments or {}).get("form", "nodes") if isinstance(arguments, dict | None) else None
         if form not in ("nodes", "workers"):
-            raise BadArguments(f"form: wanted nodes or workers, got {form!r}")
+            raise BadArguments(f"form: must be nodes or workers, not {form!r}")
         self._by_workers = form == "workers"
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:

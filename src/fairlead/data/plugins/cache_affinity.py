@@ -25,11 +25,11 @@ class CacheAffinity:
     def __init__(self, arguments: Any = None) -> None:
         arguments = {} if arguments is None else arguments
         if not isinstance(arguments, dict):
-            raise BadArguments("wanted preferred and required")
+            raise BadArguments("must have preferred and required")
         self.weights = dict(_weights(arguments.get("preferred")))
         required = arguments.get("required") or []
         if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
-            raise BadArguments("required: wanted a list of names")
+            raise BadArguments("required: must be a list of names")
         self.required = tuple(required)
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
@@ -107,11 +107,11 @@ def _of_places(term: Any, places: Any) -> Sequence[Expression]:
 def _weights(preferred: Any) -> Iterator[tuple[str, int]]:
     """A name given twice has its last weight."""
     if not isinstance(preferred or [], list):
-        raise BadArguments("preferred: wanted a list of names with weights")
+        raise BadArguments("preferred: must be a list of names with weights")
     for each in preferred or ():
         name, weight = (each.get("name"), each.get("weight")) if isinstance(each, dict) else (None, None)
         if not isinstance(name, str) or not name:
-            raise BadArguments(f"preferred: wanted a name, got {each!r}")
+            raise BadArguments(f"preferred: must be a name, not {each!r}")
         if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= HEAVIEST:
-            raise BadArguments(f"preferred: {name}: wanted a weight from 1 to {HEAVIEST}, got {weight!r}")
+            raise BadArguments(f"preferred: {name}: must be a weight from 1 to {HEAVIEST}, not {weight!r}")
         yield name, weight

@@ -83,10 +83,10 @@ def _parse(draft: Draft, context: PluginContext) -> Prefetch:
     environment = dict(_environment(annotations.get(f"{PREFIX}extra-envs", "")))
     text = annotations.get(f"{PREFIX}async-prefetch", "false")
     if text not in BOOLEANS:
-        raise PluginError(f"annotation {PREFIX}async-prefetch: wanted true or false, got {text!r}")
+        raise PluginError(f"annotation {PREFIX}async-prefetch: must be true or false, not {text!r}")
     timeout = annotations.get(f"{PREFIX}prefetch-timeout-seconds", TIMEOUT_S)
     if not _INTEGER.fullmatch(timeout) or not -(1 << 31) <= int(timeout) < 1 << 31:
-        raise PluginError(f"annotation {PREFIX}prefetch-timeout-seconds: wanted a whole number, got {timeout!r}")
+        raise PluginError(f"annotation {PREFIX}prefetch-timeout-seconds: must be a whole number, not {timeout!r}")
     listed = annotations.get(f"{PREFIX}file-list")
     entries = [f"{SCHEME}{each.claim}" for each in context.datasets] if listed is None else listed.split(";")
     pairs = list(_paths(draft, context, entries))
@@ -99,7 +99,7 @@ def _parse(draft: Draft, context: PluginContext) -> Prefetch:
 def _environment(text: str) -> Iterator[tuple[str, str]]:
     for pair in text.split(" ") if text else ():
         if pair.count("=") != 1:
-            raise PluginError(f"annotation {PREFIX}extra-envs: wanted KEY=VALUE KEY=VALUE, got {pair!r} in {text!r}")
+            raise PluginError(f"annotation {PREFIX}extra-envs: must be KEY=VALUE KEY=VALUE, not {pair!r} in {text!r}")
         key, _, value = pair.partition("=")
         yield key, value
 

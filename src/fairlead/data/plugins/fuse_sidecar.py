@@ -72,7 +72,7 @@ class FuseSidecar:
         platform = "unprivileged" if unprivileged else named
         if platform not in PLATFORMS:
             known = " or ".join(PLATFORMS)
-            raise PluginError(f"annotation {PLATFORM}: wanted {known}, got {platform!r}")
+            raise PluginError(f"annotation {PLATFORM}: must be {known}, not {platform!r}")
         with_cache = labels.get("cachedir.sidecar.fluid.io/inject") == "true"
         datasets: Sequence[DatasetFacts] = context.datasets
         number = 0

@@ -15,7 +15,7 @@ class MountPropagation:
     def __init__(self, arguments: Any = None) -> None:
         init = (arguments or {}).get("initContainers", False) if isinstance(arguments, dict | None) else None
         if not isinstance(init, bool):
-            raise BadArguments(f"initContainers: wanted true or false, got {init!r}")
+            raise BadArguments(f"initContainers: must be true or false, not {init!r}")
         self._kinds = ("containers", "initContainers") if init else ("containers",)
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:

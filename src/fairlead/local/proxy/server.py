@@ -184,7 +184,7 @@ class ServiceProxy:
         """
         self._network = IPv4Network(service_range)
         if not self._network.is_loopback:
-            raise ValueError(f"Services are served on loopback only; wanted a range such as {DEFAULT_RANGE}")
+            raise ValueError(f"Services are served on loopback only: the range must be such as {DEFAULT_RANGE}")
         self._recorder = recorder
         self._clock = clock
         self._node_addresses = node_addresses

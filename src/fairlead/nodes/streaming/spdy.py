@@ -131,7 +131,7 @@ class Decoder:
             if not is_control:
                 yield Data(_stream(first), body, bool(flags & FLAG_FIN))
             elif (first >> 16) & 0x7FFF != VERSION:
-                raise ProtocolError(f"version {(first >> 16) & 0x7FFF} of the protocol; wanted {VERSION}")
+                raise ProtocolError(f"version {(first >> 16) & 0x7FFF} of the protocol; only {VERSION} is supported")
             elif (frame := self._control(first & 0xFFFF, flags, body)) is not None:
                 yield frame
 

@@ -223,7 +223,7 @@ class Explain:
         if key:
             namespace, slash, name = key.partition("/")
             if not (slash and namespace and name):
-                raise Problem(400, "BadRequest", f"pod: wanted namespace/name, got {key!r}")
+                raise Problem(400, "BadRequest", f"pod: must be namespace/name, not {key!r}")
             action = Action("get", "pods", namespace=namespace, name=name)
         else:
             action = Action("list", "pods", namespace=namespace)
@@ -259,7 +259,7 @@ class Explain:
                 if not is_ours
                 else "it is not among the last ones any more"
                 if number is not None
-                else "what follows the dash is no number"
+                else "the part after the dash is not a number"
             )
             message = (
                 f"no decision {name[:80]} is kept here: {why}. Each process keeps its own last ones in memory, and "
@@ -295,7 +295,12 @@ class Explain:
 
     async def _rebuilt(self, work: Callable[[], T]) -> T:
         if self._waiting >= MOST_REBUILDING:
-            raise Problem(503, "Unavailable", f"{self._waiting} others look back as well", retry_after_s=2.0)
+            raise Problem(
+                503,
+                "Unavailable",
+                f"{self._waiting} other calls wait for earlier snapshots; try again later",
+                retry_after_s=2.0,
+            )
         self._waiting += 1
         try:
             async with self._rebuilding:
@@ -340,7 +345,7 @@ def _limit(text: str) -> int:
     if not text:
         return 100
     if (limit := whole_number(text, 1, MOST_LISTED)) is None:
-        raise Problem(400, "BadRequest", f"limit: wanted 1 to {MOST_LISTED}, got {text[:20]!r}")
+        raise Problem(400, "BadRequest", f"limit: must be 1 to {MOST_LISTED}, not {text[:20]!r}")
     return limit
 
 

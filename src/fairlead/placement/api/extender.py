@@ -187,7 +187,7 @@ class Extender:
         if self._names:
             name = _common_name(request)
             if name not in self._names:
-                message = f"a certificate in the name of {', '.join(sorted(self._names))} is wanted, not {name!r}"
+                message = f"the client certificate must have the name {', '.join(sorted(self._names))}, not {name!r}"
                 raise web.HTTPForbidden(text=message)
         return await whole_body(request, MOST_BYTES, BODY_S)
 

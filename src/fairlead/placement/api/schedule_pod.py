@@ -219,7 +219,7 @@ class SchedulePod:
     async def post(self, call: Call) -> Answer:
         key = call.headers.get("Idempotency-Key", "").strip()
         if len(key) > MOST_KEY:
-            raise Problem(422, "Invalid", f"Idempotency-Key: wanted up to {MOST_KEY} characters, got {len(key)}")
+            raise Problem(422, "Invalid", f"Idempotency-Key: must be up to {MOST_KEY} characters, not {len(key)}")
         parsed = parse_body(call.body, self._most_number)
         if not parsed.named:
             raise invalid(parsed.problems, parsed.count)
@@ -544,16 +544,16 @@ def _is_name(name: str) -> bool:
 def _phase(given: str) -> str:
     if given in ("", *PHASES):
         return given
-    raise Problem(422, "Invalid", f"phase: wanted one of {', '.join(PHASES)}, got {given[:20]!r}")
+    raise Problem(422, "Invalid", f"phase: must be one of {', '.join(PHASES)}, not {given[:20]!r}")
 
 
 def _explain(given: str) -> bool:
     if given in ("", "true", "1", "false", "0"):
         return given in ("true", "1")
-    raise Problem(422, "Invalid", f"explain: wanted true or false, got {given[:20]!r}")
+    raise Problem(422, "Invalid", f"explain: must be true or false, not {given[:20]!r}")
 
 
 def _limit(given: str) -> int:
     if (limit := whole_number(given, 1, MOST_LISTED)) is not None:
         return limit
-    raise Problem(422, "Invalid", f"limit: wanted a whole number from 1 to {MOST_LISTED}, got {given[:20]!r}")
+    raise Problem(422, "Invalid", f"limit: must be a whole number from 1 to {MOST_LISTED}, not {given[:20]!r}")

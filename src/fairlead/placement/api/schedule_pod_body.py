@@ -75,14 +75,14 @@ def parse_body(body: bytes, most_number: int) -> Parsed:
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise Problem(400, "BadRequest", f"the body is not JSON: {problem}") from None
     if not isinstance(read, dict):
-        error = FieldProblem(message=f"wanted an object with podList, got {_shown(read)}")
+        error = FieldProblem(message=f"the body must be an object with podList, not {_shown(read)}")
         raise Problem(422, "Invalid", error.message, errors=[error])
     problems = _unknown_fields(read, ("podList",))
     listed = read.get("podList")
     if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_ITEMS:
-        expected = f"wanted podList with 1 to {MOST_ITEMS} items"
+        expected = f"must be a list of 1 to {MOST_ITEMS} items"
         found = f"{len(listed)} items" if isinstance(listed, list) else _shown(listed) if read else "nothing"
-        problems.append(FieldProblem(field="podList", message=f"{expected}, got {found}"))
+        problems.append(FieldProblem(field="podList", message=f"{expected}, not {found}"))
         raise Problem(422, "Invalid", f"{problems[0].field}: {problems[0].message}", errors=problems)
     named = {
         index: item
@@ -114,10 +114,10 @@ def _item(given: Any, index: int, most_number: int, problems: list[FieldProblem]
 
     def wrong(field: str, expected: str) -> None:
         found = _shown(given.get(field)) if field in given else "nothing"
-        problems.append(FieldProblem(index=index, field=field, message=f"wanted {expected}, got {found}"))
+        problems.append(FieldProblem(index=index, field=field, message=f"must be {expected}, not {found}"))
 
     if not isinstance(given, dict):
-        problems.append(FieldProblem(index=index, message=f"wanted an object, got {_shown(given)}"))
+        problems.append(FieldProblem(index=index, message=f"must be an object, not {_shown(given)}"))
         return None
     operation = given.get("operation")
     if not isinstance(operation, int) or isinstance(operation, bool) or operation not in OPERATIONS:

@@ -84,16 +84,16 @@ def read_document(raw: Any, fields: ForecastFields = PLAIN) -> Document | str:
     whose = f"of node {node}" if _is_name(node) else f"of service {namespace}/{service}"
     resource = _at(raw, fields.resource)
     if resource not in RESOURCES:
-        return f"{fields.resource} {whose}: wanted cpu or memory, got {_shown(resource)}"
+        return f"{fields.resource} {whose}: must be cpu or memory, not {_shown(resource)}"
     issued_at = moment(_at(raw, fields.issued_at))
     if issued_at is None:
         shown = _shown(_at(raw, fields.issued_at))
-        return f"{fields.issued_at} {whose}: wanted a time such as 2026-01-31T12:00:00Z, got {shown}"
+        return f"{fields.issued_at} {whose}: must be a time such as 2026-01-31T12:00:00Z, not {shown}"
     target_at = moment(_at(raw, fields.target_at))
     if target_at is None:
         horizon_s = number(_at(raw, fields.horizon_s))
         if horizon_s is None or not 0 <= horizon_s <= 10 * 366 * 86400:
-            return f"{fields.target_at} {whose}: wanted a time, or {fields.horizon_s} in seconds, got neither"
+            return f"{fields.target_at} {whose}: must be a time, or {fields.horizon_s} set in seconds"
         try:
             target_at = issued_at + timedelta(seconds=horizon_s)
         except OverflowError:
@@ -102,11 +102,11 @@ def read_document(raw: Any, fields: ForecastFields = PLAIN) -> Document | str:
     for name in (fields.value, fields.baseline):
         amount = number(_at(raw, name))
         if amount is None or not 0 <= amount <= LARGEST:
-            return f"{name} {whose}: wanted cores or bytes, zero or more, got {_shown(_at(raw, name))}"
+            return f"{name} {whose}: must be cores or bytes, zero or more, not {_shown(_at(raw, name))}"
         amounts.append(amount)
     pods = number(_at(raw, fields.pods)) if _at(raw, fields.pods) is not None else 1
     if pods is None or pods != int(pods) or pods < 1:
-        return f"{fields.pods} {whose}: wanted a whole number of pods, 1 or more, got {_shown(_at(raw, fields.pods))}"
+        return f"{fields.pods} {whose}: must be a whole number of pods, 1 or more, not {_shown(_at(raw, fields.pods))}"
     value, baseline = amounts
     if _is_name(node):
         return Document(resource, issued_at, target_at, value, baseline, node=node)

@@ -215,7 +215,7 @@ class ElasticsearchSource:
             wrong = sorted(set(kinds.get(name, {})) - {"date", "date_nanos", "unmapped"})
             if wrong:
                 raise SourceProblem(
-                    f"{self.described_as}: {name} in {names} is mapped as {', '.join(wrong)}, wanted date"
+                    f"{self.described_as}: {name} in {names} is mapped as {', '.join(wrong)}; it must be a date"
                 )
 
     async def close(self) -> None:

@@ -67,7 +67,7 @@ class Forecaster:
         self._every_s = every_s
         self._executor = executor
         self._is_own = executor is None
-        self._problem: str | None = "the forecaster has not looked yet"
+        self._problem: str | None = "the forecaster has not run yet"
 
     def problem(self) -> str | None:
         """Why there are fewer forecasts than there might be, as a sentence; None while all is well."""

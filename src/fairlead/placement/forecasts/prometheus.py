@@ -147,7 +147,8 @@ def unlabelled(series: list[Series], source: str) -> SourceProblem | None:
         return None
     shown = ", ".join(f"{name}={value}" for name, value in sorted(series[0].metric.items())) or "none"
     return SourceProblem(
-        f"{source}: wanted the labels resource (cpu or memory) and node, or namespace and service; got {shown[:200]}"
+        f"{source}: series must have the labels resource (cpu or memory) and node, or namespace and service; "
+        f"the first has {shown[:200]}"
     )
 
 
@@ -175,7 +176,7 @@ def _series(source: str, status: int, body: bytes, expected: str) -> list[Series
     if answer.status != "success" or answer.data is None:
         raise SourceProblem(f"{source}: {status} {answer.error_type or 'error'}: {answer.error[:400]}")
     if answer.data.result_type != expected:
-        raise SourceProblem(f"{source}: wanted {_KIND[expected]}, got a {answer.data.result_type}")
+        raise SourceProblem(f"{source}: the query must give {_KIND[expected]}, not a {answer.data.result_type}")
     try:
         found = msgspec.json.decode(answer.data.result, type=list[Series])
     except msgspec.DecodeError as problem:

@@ -122,11 +122,11 @@ def parse(content: bytes, where: str) -> Iterator[Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise SourceProblem(f"{where} is neither JSON nor YAML: {str(problem).splitlines()[0]}") from None
     except RecursionError:
-        raise SourceProblem(f"{where}: wanted a list of documents, got one that is nested too deeply") from None
+        raise SourceProblem(f"{where}: the documents are nested too deeply") from None
     if isinstance(found, dict) and "documents" in found:
         found = found["documents"]
     if not isinstance(found, list):
-        raise SourceProblem(f"{where}: wanted a list of documents, got {type(found).__name__}")
+        raise SourceProblem(f"{where}: must be a list of documents, not {type(found).__name__}")
     return iter(found)
 
 

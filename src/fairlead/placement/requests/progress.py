@@ -12,7 +12,7 @@ from fairlead.model.times import parse_time_or_none
 from fairlead.placement.requests.spec import Item, ItemStatus, Place
 from fairlead.placement.reservations import GIVEN_UP, GivenUp
 
-GONE_AGAIN: Final = "it came, and is gone again"
+GONE_AGAIN: Final = "the pod was created and is deleted by now"
 AFTER_LEAVING: Final = "binds after the pods that leave "
 LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -70,7 +70,7 @@ def _came(place: Place, pod: SchedulerPod) -> Place:
         why = next((c.message for c in pod.status.conditions or () if c.type == "PodScheduled" and c.message), "")
         note = "; ".join(part for part in (_bound_later(place), why) if part) or "waits for a node"
         return msgspec.structs.replace(place, pod=pod.metadata.name, bound_to="", note=note)
-    note = f"{place.node} would no longer have it when it came" if place.node else ""
+    note = f"{place.node} had no room left for it when it was created" if place.node else ""
     return msgspec.structs.replace(place, pod=pod.metadata.name, bound_to=node, note=note)
 
 

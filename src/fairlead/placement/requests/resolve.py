@@ -87,7 +87,7 @@ def resolve(
     if found.others:
         return Unresolved(
             f"behind Service {name} in {where} is {_few(found.others)}, which cannot be scaled: "
-            "wanted a Deployment, StatefulSet or ReplicaSet"
+            "only a Deployment, StatefulSet or ReplicaSet can"
         )
     if not found.loose:
         return Unresolved(f"behind Service {name} in {where} is nothing: no workload and no pod carries its labels")
