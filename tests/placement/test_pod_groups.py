@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.errors import Forbidden, NotFound, Status
@@ -28,13 +29,13 @@ class Discovery:
 
     def __init__(self, version: str = "v1alpha2", refusal: Exception | None = None) -> None:
         self._version = version
-        self._refusal = refusal
+        self.refusal = refusal
         self.paths: list[str] = []
 
     async def request(self, method: str, path: str, query: dict[str, str] | None = None) -> bytes:
         self.paths.append(path)
-        if query is not None and self._refusal is not None:
-            raise self._refusal
+        if query is not None and self.refusal is not None:
+            raise self.refusal
         if path == "/apis/scheduling.k8s.io":
             return msgspec.json.encode({"versions": [{"version": "v1"}, {"version": self._version}]})
         names = ["podgroups", "workloads"] if path.endswith(self._version) else ["priorityclasses"]
@@ -148,9 +149,16 @@ async def test_members_stay_in_one_domain_where_the_group_says_so() -> None:
         assert sorted(groups.server.writes.bindings.values()) == ["b0", "b1"]
 
 
-async def test_the_version_is_the_one_the_server_has() -> None:
-    async with grouping(Discovery("v1beta9")) as (groups, _):
-        assert [kind.version for kind in groups.kinds] == ["v1beta9"]
+@pytest.mark.parametrize("version", ["v1alpha1", "v1alpha2", "v1alpha3", "v1beta1", "v1"])
+async def test_the_version_is_the_one_the_server_has(version: str) -> None:
+    async with grouping(Discovery(version)) as (groups, _):
+        assert [kind.version for kind in groups.kinds] == [version]
+        groups.put("g", 2)
+        groups.server.put(of_group("p"), of_group("q"))
+        await settle()
+        assert sorted(groups.server.writes.bindings) == ["p", "q"]
+        (written,) = {each.kind.version for each in groups.server.writes.sent if isinstance(each, PatchStatus)}
+        assert written == version
 
 
 async def test_where_groups_cannot_be_read_pods_go_by_themselves() -> None:
@@ -162,10 +170,20 @@ async def test_where_groups_cannot_be_read_pods_go_by_themselves() -> None:
         assert groups.kinds == []
 
 
-async def test_where_the_kind_is_absent_pods_go_by_themselves() -> None:
-    missing = NotFound("GET podgroups", Status(code=404, reason="NotFound"))
-    async with grouping(Discovery(refusal=missing)) as (groups, _):
-        groups.mirror.absent()
+async def test_where_the_kind_is_absent_pods_go_by_themselves_until_the_server_has_it() -> None:
+    discovery = Discovery("v1beta1", NotFound("GET podgroups", Status(code=404, reason="NotFound")))
+    async with grouping(discovery) as (groups, clock):
         groups.server.put(of_group("a"))
         await settle()
-        assert groups.server.writes.bindings == {"a": "n1"}
+        assert (groups.server.writes.bindings, groups.kinds) == ({"a": "n1"}, [])
+        discovery.refusal = None
+        await clock.advance(31)
+        await settle()
+        assert [kind.version for kind in groups.kinds] == ["v1beta1"]
+        groups.put("later", 2)
+        groups.server.put(of_group("p", "later", "1"))
+        await settle()
+        assert "p" not in groups.server.writes.bindings
+        groups.server.put(of_group("q", "later", "1"))
+        await settle()
+        assert {"p", "q"} <= groups.server.writes.bindings.keys()

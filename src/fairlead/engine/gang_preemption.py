@@ -5,7 +5,8 @@ are put in the order in which they would go; the shortest beginning of that orde
 is not in the way after all is given back. Nothing is evicted here.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -18,6 +19,9 @@ from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Unit, UnitOutcome, UnitPlaced
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import SchedulerPod
+
+# Members that may be placed while it is tried without whom it fits as well: so many small gangs, or few large ones.
+MOST_TRIED: Final = 2_048
 
 
 class UnitEviction(msgspec.Struct, frozen=True):
@@ -75,36 +79,61 @@ def plan_eviction(
     statement = Statement(table)
 
     def fits(evicted: Iterable[Occupant]) -> list[Placed]:
+        statement.rollback()
         for occupant in evicted:
             statement.remove(occupant)
         return gangs.fit(least, statement, nominated)[0]
 
-    def of(some: Iterable[Group]) -> list[Occupant]:
-        return [occupant for group in some for occupant in group.occupants]
-
     try:
-        if not groups or not fits(of(groups)):
+        if not groups or not fits(_of(groups)):
             return None
         # So many do not suffice, so many do.
         few, enough = 0, len(groups)
         while enough - few > 1:
-            statement.rollback()
             middle = (few + enough) // 2
-            few, enough = (few, middle) if fits(of(groups[:middle])) else (middle, enough)
-        statement.rollback()
-        fits(of(groups[:enough]))
-        blocking = _in_the_way(groups[:enough], statement)
-        statement.rollback()
-        victims = standing.whole(blocking)
-        places = fits(victims)
-        if not places:
-            # What was given back is in the way by other things than amounts.
+            few, enough = (few, middle) if fits(_of(groups[:middle])) else (middle, enough)
+        groups = groups[:enough]
+        blocking = _in_the_way(groups, statement, fits(_of(groups)))
+
+        def with_all(victims: Iterable[Occupant]) -> UnitEviction | None:
             statement.rollback()
-            victims = standing.whole(of(groups[:enough]))
-            places = fits(victims)
-        return UnitEviction(tuple(victims), tuple(places)) if places else None
+            whole = standing.whole(victims)
+            places = fits(whole)
+            return UnitEviction(tuple(whole), tuple(places)) if places else None
+
+        # What was given back may be in the way by other things than amounts.
+        eviction = with_all(blocking) or with_all(_of(groups))
+        return None if eviction is None else _spared(eviction, groups, with_all, len(least.waiting))
     finally:
         statement.rollback()
+
+
+def _spared(
+    eviction: UnitEviction,
+    groups: Sequence[Group],
+    with_all: Callable[[Iterable[Occupant]], UnitEviction | None],
+    members: int,
+) -> UnitEviction:
+    """Without those that it can do without after all, the most important first; so many are tried as time allows."""
+    left = MOST_TRIED // max(1, members)
+    again = True
+    while again:
+        again = False
+        for group in reversed(groups):
+            mine = {each.uid for each in group.occupants}
+            rest = [each for each in eviction.victims if each.uid not in mine]
+            if len(rest) + len(mine) > len(eviction.victims) or left <= 0:
+                continue
+            left -= 1
+            found = with_all(rest)
+            # As many again: it goes with another that must go.
+            if found is not None and len(found.victims) < len(eviction.victims):
+                eviction, again = found, True
+    return eviction
+
+
+def _of(groups: Iterable[Group]) -> list[Occupant]:
+    return [occupant for group in groups for occupant in group.occupants]
 
 
 def victim_groups(unit: Unit, table: NodeTable, standing: Standing) -> list[Group]:
@@ -146,19 +175,29 @@ def _protected(occupants: Sequence[Occupant], table: NodeTable) -> list[Occupant
 
 def _key(occupant: Occupant, breaks_budget: bool, whole: int, rank: int) -> tuple[object, ...]:
     priority, started, key = importance(occupant)
-    # Later starts have less to lose.
-    return breaks_budget, -priority, whole, rank, tuple(-ord(character) for character in started), key
+    # What is going anyway costs nothing; later starts have less to lose.
+    is_staying = not occupant.terminating
+    return is_staying, breaks_budget, -priority, whole, rank, tuple(-ord(character) for character in started), key
 
 
-def _in_the_way(groups: Sequence[Group], statement: Statement) -> list[Occupant]:
-    """Those that do not fit beside what the statement placed; the most important are given back first."""
+def _in_the_way(groups: Sequence[Group], statement: Statement, places: Iterable[Placed]) -> list[Occupant]:
+    """Those that do not fit beside the unit's places in the statement; the most important are given back first.
+
+    A node without such a place may be oversold for other reasons, such as room that is kept there for somebody.
+    """
     table = statement.table
+    own = {place.pod for place in places}
+    placed = {
+        node: [uid for uid, each in table.on_row[table.row_of[node]].items() if each.key in own]
+        for node in {place.node for place in places}
+    }
     victims: list[Occupant] = []
     for group in reversed(groups):
         start = statement.checkpoint()
         for occupant in group.occupants:
             statement.place_occupant(occupant)
-        over = any(table.oversold(row).any() for row in {occupant.row for occupant in group.occupants})
+        nodes = {occupant.node for occupant in group.occupants}
+        over = any(table.takes_oversold(uid) for node in nodes for uid in placed.get(node, ()))
         without = any(occupant.request.gpu.count and occupant.gpus is None for occupant in group.occupants)
         if over or without:
             statement.rollback(start)

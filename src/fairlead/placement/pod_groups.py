@@ -31,8 +31,10 @@ log = structlog.get_logger("fairlead.placement")
 
 GROUP: Final = "scheduling.k8s.io"
 SCHEDULED: Final = "PodGroupScheduled"
-# Where the server does not say which version it has.
+# Of the kind, until the server says which version it has.
 VERSION: Final = "v1alpha2"
+# How often a server without the kind is asked whether it has it now.
+LOOK_S: Final = 30.0
 PREFIX: Final = "podgroup/"
 
 
@@ -120,10 +122,9 @@ class PodGroups(UnitSource):
 
     async def follow(self) -> None:
         """Keep up with groups and their pods until cancelled."""
-        kind = await self._offered_kind()
-        if kind is None:
+        while (kind := await self._offered_kind()) is None:
             self._set_ready()
-            return
+            await self._clock.sleep(LOOK_S)
         self._kind = kind
         self._groups = self._mirror(kind)
         await self._groups.wait_synced()
@@ -158,28 +159,31 @@ class PodGroups(UnitSource):
                 self._decided.pop(gone.uid if gone is not None else "", None)
 
     async def _offered_kind(self) -> Kind[PodGroup] | None:
-        """The kind in the version that the server has; None where it may not be read."""
+        """The kind in the version that the server has; None where it has none, or where it may not be read."""
         backoff = Backoff(self._rng)
         while True:
             try:
-                kind = kind_of(await self._version())
+                version = await self._version()
+                if version is None:
+                    return None
+                kind = kind_of(version)
                 await self._reader.request("GET", kind.collection_path(), query={"limit": "1"})
                 return kind
             except NotFound:
-                return kind_of(VERSION)  # counts as empty, and begins when the server has it
+                return None
             except Refused as problem:
-                log.info("pod groups are not read", problem=str(problem))
+                log.debug("pod groups are not read", problem=str(problem))
                 return None
             except Temporary as problem:
                 await self._clock.sleep(backoff.next_s(problem.retry_after_s))
 
-    async def _version(self) -> str:
+    async def _version(self) -> str | None:
         found = msgspec.json.decode(await self._reader.request("GET", f"/apis/{GROUP}"), type=ApiGroup)
         for each in found.versions:
             text = await self._reader.request("GET", f"/apis/{GROUP}/{each.version}")
             if any(one.name == "podgroups" for one in msgspec.json.decode(text, type=ApiResources).resources):
                 return each.version
-        return VERSION
+        return None
 
     # -- as a source of units ---------------------------------------------------------------------------------
 
