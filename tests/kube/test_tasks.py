@@ -2,11 +2,15 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import signal
+import socket
+import socketserver
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +37,8 @@ MANIFESTS = (
     DEPLOY / "tasks" / "agent.yaml",
 )
 NODE = "worker-1"
-DUAL_STACK = "--service-cluster-ip-range=10.0.0.0/24,fd00:10::/112"
+# Cluster addresses that reach this machine, in place of what kube-proxy does.
+DUAL_STACK = "--service-cluster-ip-range=127.50.0.0/24,fd00:10::/112"
 VARIABLES = {
     **QUICK,
     "FAIRLEAD_TASKS_POLL_S": "1",
@@ -163,27 +168,18 @@ def test_s3_s38_s35_a_carrier_for_both_families_survives_kills_and_goes_with_its
     assert "Traceback" not in replica.log()
 
 
-def test_s44_a_foreign_workload_is_left_alone(rig: Rig, new_replica: Callable[[], Replica]) -> None:
-    template = {"metadata": {"labels": {"x": "y"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    spec = {"selector": {"matchLabels": {"x": "y"}}, "template": template}
-    body = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "kdoctor-netreach-foreign"},
-        "spec": spec,
-    }
-    assert rig.request("POST", f"{APPS}/daemonsets", body).status == 201
-    create(rig, "foreign", agentSpec={})
-    replica = new_replica()
-
-    def is_told() -> bool:
-        reasons = [each.get("reason") for each in status(rig, "foreign").get("conditions", ())]
-        return "NameConflict" in reasons
-
-    assert until(is_told, 60), replica.log()
-    assert names(rig, f"{CORE}/services", "foreign") == []
-    rig.request("DELETE", f"{TASKS}/foreign")
-    rig.request("DELETE", f"{APPS}/daemonsets/kdoctor-netreach-foreign")
+def test_s4_without_ipv6_there_is_one_service_on_a_dual_stack_server(
+    rig: Rig, new_replica: Callable[..., Replica]
+) -> None:
+    create(rig, "four", agentSpec={})
+    replica = new_replica(FAIRLEAD_TASKS_IPV6="off")
+    assert until(lambda: "resource" in status(rig, "four"), 60), replica.log()
+    carrier = "kdoctor-netreach-four"
+    assert "serviceNameV6" not in status(rig, "four")["resource"]
+    assert names(rig, f"{CORE}/services", carrier) == [f"{carrier}-ipv4"]
+    pod = found(rig, f"{APPS}/daemonsets/{carrier}")["spec"]["template"]["spec"]
+    assert not [each for each in pod["containers"][0]["args"] if "ipv6" in each]
+    rig.request("DELETE", f"{TASKS}/four")
 
 
 @contextlib.contextmanager
@@ -225,6 +221,44 @@ def running_agent(rig: Rig, pod: str, folder: Path) -> Iterator[Callable[[], str
         process.wait(60)
 
 
+def balance(rig: Rig, name: str, port: int) -> int:
+    """What a load balancer and an ingress controller write into the statuses; the node port of the Service."""
+    entry = {"ip": "127.60.0.1", "ports": [{"port": port, "protocol": "TCP"}]}
+    ingress = f"/apis/networking.k8s.io/v1/namespaces/{HOME}/ingresses/{name}"
+    for path, found_at in ((f"{CORE}/services/{name}", {"ip": entry["ip"]}), (ingress, entry)):
+        assert until(functools.partial(found, rig, path), 60), path
+        answer = rig.request("PATCH", f"{path}/status", {"status": {"loadBalancer": {"ingress": [found_at]}}})
+        assert answer.status == 200, answer.body
+    return int(found(rig, f"{CORE}/services/{name}")["spec"]["ports"][0]["nodePort"])
+
+
+@contextlib.contextmanager
+def forwarding(port: int, to: int) -> Iterator[None]:
+    """A node port of this machine, as kube-proxy would lead it."""
+
+    class Forward(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection(("127.0.0.1", to)) as other:
+                back = threading.Thread(target=_pipe, args=(other, self.request))
+                back.start()
+                _pipe(self.request, other)
+                back.join()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", port), Forward) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+
+
+def _pipe(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+
+
 def test_s13_to_s34_ready_round_report_finish_and_removal(
     rig: Rig, new_replica: Callable[..., Replica], tmp_path: Path
 ) -> None:
@@ -238,8 +272,8 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(
         "round",
         agentSpec={"terminationGracePeriodMinutes": 0},
         schedule={"schedule": "0 5", "roundTimeoutMinute": 5, "roundNumber": 1},
-        # A real server refuses the addresses of this machine behind Services.
-        target={"clusterIP": False, "nodePort": False},
+        # A real server takes no addresses of this machine for endpoints: the pod is reached by an additional one.
+        target={"endpoint": False, "multusInterface": True, "loadBalancer": True, "ingress": True},
         request={"perRequestTimeoutInMS": 30_000, "durationInSecond": 1},
     )
     ports = dict(zip(("HTTP", "HTTPS", "HEALTH"), map(str, free_ports(3)), strict=True))
@@ -255,7 +289,12 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(
         "target": {"kind": "Node", "name": NODE},
     }
     assert rig.request("POST", f"{CORE}/pods/{pod}/binding", binding).status == 201
-    ready = {"status": {"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}}
+    node_port = balance(rig, f"{carrier}-ipv4", int(ports["HTTP"]))
+    networks = json.dumps([{"name": "second", "ips": ["127.0.0.1"]}])
+    annotations = {"k8s.v1.cni.cncf.io/networks-status": networks}
+    rig.request("PATCH", f"{CORE}/pods/{pod}", {"metadata": {"annotations": annotations}})
+    addresses = {"podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]}
+    ready = {"status": {"phase": "Running", **addresses, "conditions": [{"type": "Ready", "status": "True"}]}}
     answer = rig.request("PATCH", f"{CORE}/pods/{pod}/status", ready)
     assert answer.status == 200, answer.body
 
@@ -271,7 +310,7 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(
     # Another replica takes over in the middle of the round: agents learn its address, and are not replaced.
     replica.kill()
     token = agent_token(rig, pod)
-    with running_agent(rig, pod, tmp_path) as agent_log:
+    with running_agent(rig, pod, tmp_path) as agent_log, forwarding(node_port, int(ports["HTTP"])):
         replica = new_replica(**variables)
         assert until(lambda: found(rig, address)["data"] == {"apiURL": replica.url()}, 60), replica.log()
         assert found(rig, f"{APPS}/daemonsets/{carrier}")["metadata"]["generation"] == 1
@@ -291,9 +330,12 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(
     things = (f"{APPS}/daemonsets", f"{CORE}/services")
     assert until(lambda: not any(names(rig, path, carrier) for path in things), 60)
     (stored,) = found(rig, f"/apis/fairlead.io/v1alpha1/namespaces/{HOME}/taskreports")["items"]
-    (target,) = stored["spec"]["report"]["taskNetReach"]["roundTaskDetail"]
-    assert (target["name"], target["requestSucceedRate"]) == (f"AgentPodV4IP_{pod}_127.0.0.1", 1)
+    details = stored["spec"]["report"]["taskNetReach"]["roundTaskDetail"]
+    assert {each["name"].partition("_")[0]: each["requestSucceedRate"] for each in details} == dict.fromkeys(
+        ("AgentPodV4IP", "AgentClusterV4IP", "AgentNodePortV4IP", "AgentLoadbalancerV4IP", "AgentIngress"), 1
+    )
     rig.request("DELETE", f"{TASKS}/round")
+    rig.request("DELETE", f"/api/v1/nodes/{NODE}")
     assert until(lambda: not found(rig, f"/apis/fairlead.io/v1alpha1/namespaces/{HOME}/taskreports")["items"], 60)
     assert "Traceback" not in replica.log()
 
