@@ -36,5 +36,18 @@ def test_zones_are_known_without_the_systems_files(zone: str, utc: str) -> None:
     assert following == datetime.fromisoformat(f"2026-07-01T{utc}+00:00")
 
 
+@pytest.mark.parametrize(
+    ("text", "now", "starts"),
+    [
+        pytest.param("0 0 1, 2, *", "2026-03-01", "2027-02-01", id="an empty member counts for nothing"),
+        pytest.param("0 0 29 2 *", "2026-03-01", "2028-02-29", id="a leap day"),
+        pytest.param("0 0 29 2 *", "2096-03-01", None, id="not within five years"),
+    ],
+)
+def test_times_as_kubernetes_finds_them(text: str, now: str, starts: str | None) -> None:
+    found = parse_schedule(text).next_after(datetime.fromisoformat(f"{now}T00:00:00Z"), UTC)
+    assert (found and found.date().isoformat()) == starts
+
+
 def test_zones_are_installed_with_fairlead_and_not_only_with_its_tests() -> None:
     assert re.search(r"^tzdata==", (ROOT / "requirements" / "runtime.txt").read_text(), re.MULTILINE)

@@ -77,12 +77,13 @@ class Bug:
     mode: str
     phases: tuple[str, ...]
     words: str
+    deadline_s: float = 300.0
 
 
 BUGS: Final = (
     Bug("unowned", "", (), "left over"),
     Bug("renamed", "kill", ("round",), "times: report"),
-    Bug("blind", "recreate", ("round",), "did not end"),
+    Bug("blind", "recreate", ("round",), "did not end", deadline_s=90.0),
     Bug("hasty", "kill", ("removal",), "before its task was finished"),
 )
 
@@ -538,13 +539,13 @@ async def soak(
     return story, wrong
 
 
-async def missed_bugs(rig: Rig, folder: Path, deadline_s: float) -> list[str]:
+async def missed_bugs(rig: Rig, folder: Path) -> list[str]:
     """The bugs that the judge does not notice."""
     missed = []
     for bug in BUGS:
         logs = folder / bug.name
         logs.mkdir()
-        _, wrong = await soak(rig, logs, bug.phases, deadline_s, (bug.mode,), bug.name)
+        _, wrong = await soak(rig, logs, bug.phases, bug.deadline_s, (bug.mode,), bug.name)
         click.echo(f"  bug {bug.name}: {[each[:100] for each in wrong]}")
         if not any(bug.words in each for each in wrong):
             missed.append(f"the judge does not notice the bug {bug.name}: {wrong}")
@@ -565,7 +566,7 @@ def main(deadline_s: float, modes: tuple[str, ...], bugs: bool) -> None:
         folder.mkdir()
         story, wrong = asyncio.run(soak(rig, folder, deadline_s=deadline_s, modes=modes))
         if bugs:
-            wrong += asyncio.run(missed_bugs(rig, folder, deadline_s=90.0))
+            wrong += asyncio.run(missed_bugs(rig, folder))
     for line in wrong:
         click.echo(f"  wrong: {line}")
     for what, times in story.kills.items():

@@ -108,8 +108,9 @@ def test_s16_a_carrier_that_is_not_ready_in_time_is_reported_with_its_nodes() ->
     assert world.workload is not None
     world.workload = msgspec.structs.replace(world.workload, status={})
     world.pods = [pod("p1", "n1"), pod("p2", "n2", ready=False)]
-    world.settle()
-    world.now += timedelta(minutes=11)
+    plan = world.settle()
+    assert plan.wake_s == 601, "nothing else may happen"
+    world.now += timedelta(seconds=plan.wake_s)
     world.settle()
     condition = next(each for each in world.task.status.conditions if each.type == "CarrierReady")
     assert condition.reason == "CreationDeadlineExceeded"

@@ -7,6 +7,7 @@ from typing import Any
 
 from fairlead.model.times import parse_time
 from fairlead.tasks.plan import tracked
+from fairlead.tasks.schedule import parse_schedule
 from fairlead.tasks.spec import TIME_ZONE
 from fairlead.tasks.verdicts import latencies
 from tests.tasks.kit import NOW, World, make_task
@@ -43,6 +44,12 @@ def test_s20_a_cron_schedule_starts_at_its_next_time_in_the_configured_zone() ->
     assert world.task.status.history[0].start_time_stamp == "2026-01-01T12:01:00Z"
     berlin = started("0 14 * * *", annotations={TIME_ZONE: "Europe/Berlin"})
     assert berlin.task.status.history[0].start_time_stamp == "2026-01-01T13:00:00Z"
+
+
+def test_s60_what_does_not_come_within_five_years_never_comes() -> None:
+    seldom = parse_schedule("54 13 7 5-6 */9")  # a seventh that is a Sunday
+    assert seldom.first(parse_time("2028-01-29T22:39:10Z")) == parse_time("2028-05-07T13:54:00Z")
+    assert not seldom.fires(parse_time("2028-05-07T13:54:00Z"))
 
 
 def test_s25_for_ever_means_that_ten_rounds_are_kept_and_none_is_the_last() -> None:

@@ -22,7 +22,8 @@ NAMED: Final = {
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 UNITS_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-# The twenty-ninth of February comes at the latest after eight years.
+# What does not come by the end of the fifth year from now never comes, as in Kubernetes.
+MOST_YEARS: Final = 5
 FARTHEST: Final = timedelta(days=366 * 8 + 2)
 # As long as a Go duration can be, in seconds.
 LONGEST_S: Final = (2**63 - 1) // 10**9
@@ -54,7 +55,8 @@ class Schedule:
             passed = (moment - (since or moment)) // self.every
             return (since or moment) + self.every * (passed + 1)
         local = moment.astimezone(zone)
-        for number in range(FARTHEST.days):
+        last = date(min(local.year + MOST_YEARS, 9999), 12, 31)
+        for number in range((last - local.date()).days + 1):
             day = local.date() + timedelta(days=number)
             for hour in self._hours(day, zone, range(0 if number else local.hour, 24)):
                 if hour[-1] > moment:
@@ -136,7 +138,8 @@ def _parse_span(text: str) -> timedelta:
 def _parse_field(text: str, low: int, high: int, names: Sequence[str] = ()) -> Field:
     values: set[int] = set()
     is_any = False
-    for part in text.split(","):
+    # An empty member counts for nothing, as in Kubernetes.
+    for part in [part for part in text.split(",") if part] or [text]:
         found, is_star = _parse_part(part, low, high, names)
         values.update(found)
         is_any = is_any or is_star

@@ -215,7 +215,7 @@ def plan_task(seen: Observed, options: PlanOptions, now: datetime) -> Plan:
     if task.status.finish:
         return _plan_finished(seen, options, now)
     intents, status, problem = _ensure_carrier(seen, options, now)
-    wake: float | None = options.poll_s if problem else None
+    wake: float | None = options.poll_s if problem else _late_in_s(status, options, now)
     if status.resource is not None and status.resource.runtime_status == "created" and not problem:
         status, wake = _run_rounds(seen, status, options, now)
     status = _with_conditions(seen, status, problem, options, now)
@@ -482,6 +482,16 @@ def _with_conditions(
 
 def _word(is_true: bool) -> str:
     return "True" if is_true else "False"
+
+
+def _late_in_s(status: TaskStatus, options: PlanOptions, now: datetime) -> float | None:
+    """How long until a carrier that is being created is late; None when it is, or is not created."""
+    if status.resource is None or status.resource.runtime_status != "creating":
+        return None
+    since = _condition(status, CARRIER_READY)
+    started = bounded_time(since.last_transition_time if since else None, now)
+    left_s = options.creation_deadline_s - (now - started).total_seconds()
+    return left_s + 1 if left_s >= 0 else None
 
 
 def _carrier_condition(
