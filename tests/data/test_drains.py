@@ -1,18 +1,29 @@
 """Scale-in step by step: labels before replicas, readers before both, and every step repeatable."""
 
+import asyncio
+import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from fairlead.cluster.metrics import Metrics
+from fairlead.data.controllers import Drains
 from fairlead.data.drains import BEGUN_AT, LABELLED_AT, SCALE_IN_TO, DrainInput, DrainStep, held_up, plan, target
 from fairlead.data.names import DatasetName
 from fairlead.data.objects import RUNTIMES, FluidRuntime
 from fairlead.data.spec import CacheNode, ReaderPod
-from fairlead.model.intents import Patch, RecordEvent
+from fairlead.data.view import ClusterView
+from fairlead.model.intents import Intent, Patch, RecordEvent
 from fairlead.model.times import rfc3339
-from tests.data.objects import runtime
+from fairlead.settings import Settings
+from fairlead.testing.clock import ManualClock, settle
+from tests.data.objects import dataset, runtime
+from tests.jobs.cluster import FakeCluster, merged
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 HBASE = DatasetName("default", "hbase")
@@ -209,3 +220,113 @@ def test_s42_a_pod_that_fits_only_on_draining_nodes_is_told_the_label() -> None:
     assert (told.reason, LABEL in told.note) == ("NodesDraining", True)
     assert held_up(pod, {"n1", "n2"}, {"n2"}, LABEL) is None
     assert held_up(pod, (), {"n2"}, LABEL) is None, "it does not fit anywhere: that is said by its scheduler"
+
+
+# -- by the controller, on names that are long or join alike -----------------------------------------------------------
+
+
+class PatchedCluster(FakeCluster):
+    """Carries out merge patches of nodes and runtimes."""
+
+    def _apply(self, intent: Intent) -> Any:
+        assert isinstance(intent, Patch)
+        held = self._get(intent.kind, intent.namespace, intent.name)
+        self.put(intent.kind.plural, merged(copy.deepcopy(held), intent.patch))
+        return None
+
+
+class Drained:
+    """The controller of drains over a few datasets, each with two workers on n0 and n1."""
+
+    def __init__(self, *names: DatasetName) -> None:
+        self.cluster = PatchedCluster(ManualClock())
+        for node in ("n0", "n1"):
+            self.cluster.add_node(node)
+        for name in names:
+            self.cluster.put("datasets", dataset(name.name, name.namespace, uid=name.uid))
+            self.cluster.put("alluxioruntimes", runtime(name.name, name.namespace, replicas=2))
+            for number in range(2):
+                self.worker(name, number)
+
+        def mirror(kind: Any, indexes: Any = None, **_: Any) -> Any:
+            return self.cluster.mirror(kind, **(indexes or {}))
+
+        world: Any = SimpleNamespace(
+            mirror=mirror, clock=self.cluster.clock, metrics=Metrics(), settings=Settings(), writer=self.cluster
+        )
+        self.view = ClusterView(world)
+        self.controller = Drains(world, self.view).controller()
+
+    def worker(self, name: DatasetName, number: int) -> None:
+        labels = {"role": "alluxio-worker", "fluid.io/dataset": name.dataset_id()}
+        metadata = {"name": f"{name.name}-worker-{number}", "namespace": name.namespace, "labels": labels}
+        self.cluster.put("pods", {"metadata": metadata, "spec": {"nodeName": f"n{number}"}})
+
+    def wish(self, name: DatasetName, replicas: str) -> None:
+        annotations = {SCALE_IN_TO: replicas} if replicas else {}
+        self.cluster.put("alluxioruntimes", runtime(name.name, name.namespace, replicas=2, annotations=annotations))
+
+    def labelled(self, name: DatasetName) -> list[str]:
+        nodes = self.cluster.objects["nodes"].items()
+        return [node for node, each in nodes if each["metadata"].get("labels", {}).get(name.scale_in_key()) == "true"]
+
+    def replicas(self, name: DatasetName) -> Any:
+        return self.cluster.objects["alluxioruntimes"][name.key]["spec"]["replicas"]
+
+    async def settle(self) -> None:
+        for _ in range(4):
+            await settle(100)
+            await self.cluster.clock.advance(3.0)
+        await settle(100)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.controller.run())
+        await settle(100)
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+LONG = DatasetName("team-with-a-rather-long-name", "images-of-the-year-two-thousand-and-twenty-six", "u-1")
+
+
+async def test_a_dataset_whose_name_is_longer_than_a_label_is_drained() -> None:
+    drained = Drained(LONG)
+    assert len(f"{LONG.namespace}-{LONG.name}") > 63
+    assert drained.view.dataset_of_worker(LONG.namespace, {"role": "x-worker", "fluid.io/dataset": "u-1"}) == LONG.key
+    async with drained.running():
+        drained.wish(LONG, "1")
+        await drained.settle()
+        assert (drained.labelled(LONG), drained.replicas(LONG)) == (["n1"], 1)
+        drained.cluster.remove("pods", f"{LONG.namespace}/{LONG.name}-worker-1")
+        await drained.settle()
+        assert drained.labelled(LONG) == [], "its last worker on n1 has gone"
+
+
+async def test_datasets_whose_names_join_alike_do_not_remove_each_others_labels() -> None:
+    one, other = DatasetName("a-b", "c", "u-1"), DatasetName("a", "b-c", "u-2")
+    assert one.scale_in_key() == other.scale_in_key()
+    drained = Drained(one, other)
+    async with drained.running():
+        drained.wish(one, "1")
+        await drained.settle()
+        assert drained.replicas(one) == 1
+        drained.worker(other, 0)  # the other dataset is looked at
+        await drained.settle()
+        assert drained.labelled(one) == ["n1"], "the worker of the one is still on n1"
+        drained.cluster.remove("datasets", one.key)
+        await drained.settle()
+        assert drained.labelled(other) == []
+
+
+async def test_s41_the_label_of_a_dataset_that_is_gone_is_removed_whoever_leads() -> None:
+    drained = Drained(HBASE)
+    node = copy.deepcopy(drained.cluster.objects["nodes"]["n0"])
+    node["metadata"].setdefault("labels", {})[LONG.scale_in_key()] = "true"
+    drained.cluster.put("nodes", node)
+    async with drained.running():
+        await drained.settle()
+    assert drained.labelled(LONG) == [], "its dataset was deleted while nobody looked"

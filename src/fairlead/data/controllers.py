@@ -4,7 +4,7 @@ Thin: each looks at the view, asks its plan, hands the intents to the writer.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -13,10 +13,10 @@ from fairlead.cluster.mirror import Delta
 from fairlead.cluster.writer import Outcome
 from fairlead.data import drains, levels, waits
 from fairlead.data.cache_map import name_of, parse_size
-from fairlead.data.names import DatasetName, NoSuchKey
+from fairlead.data.names import SCALE_IN, DatasetName, NoSuchKey
 from fairlead.data.objects import DATASETS, RUNTIMES, Dataset
 from fairlead.data.spec import DATA_LOADS, CacheNode, DataLoad, ReaderPod
-from fairlead.data.view import ClusterView
+from fairlead.data.view import ClusterView, by_scale_in
 from fairlead.engine.locality import Reading, readings_of
 from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait
 from fairlead.model.intents import Create, Intent, WakeAfter, event
@@ -117,27 +117,38 @@ class Drains:
         controller = Controller(
             "data: drains", self._reconcile, clock=self._runtime.clock, metrics=self._runtime.metrics
         )
-        controller.watches(self._view.objects[DATASETS.name])
+        controller.watches(self._view.objects[DATASETS.name], self._alike)
         for kind in RUNTIMES.values():
             controller.watches(self._view.objects[kind.name])
         controller.watches(self._view.pods, self._datasets_of)
+        controller.watches(self._view.nodes, _nodes_with_labels)
         return controller
+
+    def _alike(self, delta: Delta[Dataset]) -> Iterable[str]:
+        """The dataset, and those with the same label: who is left when it goes removes the label."""
+        labels = (label for each in (delta.old, delta.new) if each is not None for label in by_scale_in(each))
+        return sorted(
+            {delta.key, *(each.metadata.key for label in labels for each in self._view.draining_alike(label))}
+        )
 
     def _datasets_of(self, delta: Delta[ReaderPod]) -> Iterable[str]:
         found: set[str] = set()
         for pod in (delta.old, delta.new):
             if pod is not None:
                 found.update(self._view.datasets_read_by(pod))
-                worker = pod.metadata.labels.get("fluid.io/dataset", "")
-                if worker.startswith(f"{pod.metadata.namespace}-"):
-                    found.add(f"{pod.metadata.namespace}/{worker.removeprefix(f'{pod.metadata.namespace}-')}")
+                worker = self._view.dataset_of_worker(pod.metadata.namespace, pod.metadata.labels)
+                found.update({worker} - {""})
         return sorted(found)
 
     async def _reconcile(self, key: str) -> WakeAfter | None:
+        if "/" not in key:
+            node: CacheNode | None = self._view.nodes.get(key)
+            await carry_out(self._runtime, self._orphans([node] if node is not None else []))
+            return None
         dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
         settings = self._runtime.settings.data
         if dataset is None:
-            await carry_out(self._runtime, self._orphans(key))
+            await carry_out(self._runtime, self._orphans(self._view.nodes))
             return None
         found = self._view.runtime_of(dataset)
         if found is None:
@@ -154,6 +165,7 @@ class Drains:
                 self._runtime.clock.now(),
                 settings.drain_policy,
                 settings.drain_deadline_s,
+                frozenset(self._kept(name)),
             )
         )
         await carry_out(self._runtime, [*step.intents, *self._held_up(name)])
@@ -170,19 +182,25 @@ class Drains:
         found = (drains.held_up(pod, self._view.fitting(pod), draining, label) for pod in waiting)
         return [each for each in found if each is not None]
 
-    def _orphans(self, key: str) -> list[Intent]:
-        """Labels of a dataset that is gone."""
-        namespace, name = split_key(key)
-        gone = DatasetName(namespace, name)
+    def _kept(self, name: DatasetName) -> Iterator[str]:
+        """Nodes that datasets keep labelled whose scale-in label is the same."""
         try:
-            label = gone.scale_in_key()
-        except NoSuchKey:  # its label had the UID of the dataset, which nobody knows any more
-            return []
-        found = drains.DrainInput(
-            gone, RUNTIMES["alluxio"], None, (), {}, tuple(self._view.nodes), self._runtime.clock.now()
-        )
-        labelled = any(label in node.metadata.labels for node in self._view.nodes)
-        return list(drains.plan(found).intents) if labelled else []
+            alike = self._view.draining_alike(name.scale_in_key())
+        except NoSuchKey:
+            return
+        for other in alike:
+            found = self._view.runtime_of(other) if other.metadata.key != name.key else None
+            if found is not None:
+                yield from drains.leaving_nodes(found[0], found[1], self._view.workers(name_of(other)))
+
+    def _orphans(self, nodes: Iterable[CacheNode]) -> list[Intent]:
+        return drains.orphans(nodes, lambda key: bool(self._view.draining_alike(key)))
+
+
+def _nodes_with_labels(delta: Delta[CacheNode]) -> Iterable[str]:
+    """Nodes are looked at for labels of datasets that are gone: nobody else knows of them."""
+    labels = delta.new.metadata.labels if delta.new is not None else {}
+    return (delta.key,) if any(key.startswith(SCALE_IN) for key in labels) else ()
 
 
 class Waits:

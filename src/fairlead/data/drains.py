@@ -9,13 +9,13 @@ leader goes on where this one stopped; each step may be repeated.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
 import msgspec
 
-from fairlead.data.names import DOMAIN, DatasetName, NoSuchKey
+from fairlead.data.names import DOMAIN, SCALE_IN, DatasetName, NoSuchKey
 from fairlead.data.objects import FluidRuntime, replicas_patch, worker_replicas
 from fairlead.data.spec import NODES, PODS, CacheNode, ReaderPod
 from fairlead.model.intents import Intent, Patch, event
@@ -49,6 +49,8 @@ class DrainInput(msgspec.Struct, frozen=True):
     now: datetime
     policy: DrainPolicy = "Wait"
     deadline_s: float = 600.0
+    kept: frozenset[str] = frozenset()
+    """Nodes that another dataset, whose label is the same, keeps labelled."""
 
 
 class DrainStep(msgspec.Struct, frozen=True):
@@ -70,6 +72,21 @@ def victims(workers: Sequence[ReaderPod], wished: int) -> list[ReaderPod]:
     return [pod for number, pod in sorted(numbered, key=lambda each: each[0]) if number >= wished]
 
 
+def leaving_nodes(kind: Kind[FluidRuntime], runtime: FluidRuntime | None, workers: Sequence[ReaderPod]) -> set[str]:
+    """Nodes whose worker is to go. One that is on its way out keeps its node's label until it has gone."""
+    if runtime is None:
+        return set()
+    wished = target(kind, runtime)
+    going = victims(workers, worker_replicas(kind, runtime) if wished is None else wished)
+    return {pod.spec.node_name for pod in going if pod.spec.node_name}
+
+
+def orphans(nodes: Iterable[CacheNode], is_known: Callable[[str], bool]) -> list[Intent]:
+    """Labels of datasets that are gone are removed."""
+    found = ((node.metadata.name, key) for node in nodes for key in node.metadata.labels if key.startswith(SCALE_IN))
+    return [each for node, key in sorted(found) if not is_known(key) for each in _unlabel(key, [node])]
+
+
 def plan(seen: DrainInput) -> DrainStep:
     try:
         key = seen.dataset.scale_in_key()
@@ -77,13 +94,10 @@ def plan(seen: DrainInput) -> DrainStep:
         return DrainStep()
     labelled = {node.metadata.name for node in seen.nodes if node.metadata.labels.get(key) == "true"}
     wished = target(seen.kind, seen.runtime) if seen.runtime is not None else None
+    leaving = sorted(leaving_nodes(seen.kind, seen.runtime, seen.workers))
+    intents: list[Intent] = [*_unlabel(key, labelled - set(leaving) - seen.kept)]
     if seen.runtime is None or wished is None:
-        # A worker that is on its way out keeps its node's label until it has gone.
-        replicas = worker_replicas(seen.kind, seen.runtime) if seen.runtime is not None else 0
-        going = {pod.spec.node_name for pod in victims(seen.workers, replicas)} if seen.runtime is not None else set()
-        return DrainStep((*_unlabel(key, labelled - going), *_forget(seen)))
-    leaving = sorted({pod.spec.node_name for pod in victims(seen.workers, wished) if pod.spec.node_name})
-    intents: list[Intent] = [*_unlabel(key, labelled - set(leaving))]
+        return DrainStep((*intents, *_forget(seen)))
     annotations = seen.runtime.metadata.annotations
     begun = bounded_time(annotations.get(BEGUN_AT), seen.now)
     labelled_at = parse_time_or_none(annotations.get(LABELLED_AT))
@@ -110,7 +124,7 @@ def plan(seen: DrainInput) -> DrainStep:
         drain_event = event(
             seen.kind, seen.runtime.metadata, "ScaleInAborted", note, warning=True, reporter="fairlead-data"
         )
-        return DrainStep((_annotate(seen, dict.fromkeys(MARKS)), drain_event, *_unlabel(key, labelled)))
+        return DrainStep((_annotate(seen, dict.fromkeys(MARKS)), drain_event, *_unlabel(key, labelled - seen.kept)))
     note = f"reducing the workers to {wished}: nobody reads on {', '.join(leaving) or 'their nodes'}"
     lowered = Patch(
         kind=seen.kind,

@@ -92,8 +92,6 @@ class DatasetFacts:
     scrapes_sidecars: bool = False
     """Whether Prometheus reads the metrics of fuses in sidecars."""
     phase: str = ""
-    volume: str = ""
-    """The PersistentVolume of the claim."""
 
     @property
     def fuse_set(self) -> str:
@@ -132,12 +130,12 @@ def collect(
             claims.append((name, found))
     if unread:
         raise Missing(unread)
+    precheck = annotations.get(SKIP_PRECHECK) != "true"
+    facts = [_facts(name, claim, namespace, sources, precheck) for name, claim in claims if _managed(claim)]
     if absent:
         raise Unready(
             f"claims of the pod do not exist in namespace {namespace}: {', '.join(absent)}; create them first"
         )
-    precheck = annotations.get(SKIP_PRECHECK) != "true"
-    facts = (_facts(name, claim, namespace, sources, precheck) for name, claim in claims if _managed(claim))
     return tuple(sorted(facts, key=lambda each: each.claim))
 
 
@@ -178,17 +176,15 @@ def _facts(claim: str, found: Claim, namespace: str, sources: Sources, precheck:
         fuse_selector=(fuse.node_selector if fuse is not None and kind != "vineyard" else None) or {},
         declared=tuple(_declared_terms(declared_by)),
         is_mirrored=sources.has(Ref(RUNTIMES[kind], namespace, name)),
-        scrapes_sidecars=_scrapes_sidecars(fuse),
+        scrapes_sidecars=kind == "jindo" and _scrapes_sidecars(fuse),
         phase=dataset.status.phase,
-        volume=found.spec.volume_name,
     )
 
 
 def _scrapes_sidecars(fuse: Component | None) -> bool:
-    metrics = fuse.metrics if fuse is not None else None
-    if metrics is None or not metrics.enabled:
-        return False
-    return bool({"All", "Sidecar"} & {each.strip() for each in metrics.scrape_target.split(",")})
+    """By a list of mount modes, in which `All` and `None` end the list."""
+    modes = fuse.metrics.scrape_target.split(",") if fuse is not None and fuse.metrics is not None else []
+    return next((mode != "None" for mode in modes if mode in ("All", "Sidecar", "None")), False)
 
 
 def _why_not_ready(dataset: Dataset) -> str:

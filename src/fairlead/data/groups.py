@@ -213,12 +213,8 @@ class GroupSource(UnitSource):
             self._decided.pop(delta.key, None)  # the cluster's word counts from here on
 
     def _groups_of_worker(self, pod: SchedulerPod) -> list[DataGroup]:
-        labels = pod.metadata.labels
-        if not labels.get("role", "").endswith("-worker") or DATASET_LABEL not in labels:
-            return []
-        namespace = pod.metadata.namespace
-        name = labels[DATASET_LABEL].removeprefix(f"{namespace}-")
-        return [each for each in self._view.groups.by("data: dataset", f"{namespace}/{name}") if each.is_open]
+        dataset = self._view.dataset_of_worker(pod.metadata.namespace, pod.metadata.labels)
+        return [each for each in self._view.groups.by("data: dataset", dataset) if each.is_open] if dataset else []
 
     def begin(self, wake: Callable[[], None]) -> None:
         self._wake = wake

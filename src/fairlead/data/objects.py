@@ -15,13 +15,8 @@ GROUP: Final = "data.fluid.io"
 VERSION: Final = "v1alpha1"
 
 
-class ClaimSpec(ApiStruct, frozen=True):
-    volume_name: str = ""
-
-
 class Claim(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
-    spec: ClaimSpec = ClaimSpec()
 
 
 class Mount(ApiStruct, frozen=True):
@@ -57,7 +52,6 @@ class Dataset(ApiStruct, frozen=True):
 
 
 class Metrics(ApiStruct, frozen=True):
-    enabled: bool = False
     scrape_target: str = ""
 
 
@@ -126,8 +120,13 @@ class Csi(ApiStruct, frozen=True):
     volume_attributes: dict[str, str] | None = None
 
 
+class ClaimRef(ApiStruct, frozen=True):
+    namespace: str = ""
+
+
 class VolumeSpec(ApiStruct, frozen=True):
     csi: Csi | None = None
+    claim_ref: ClaimRef | None = None
 
 
 class Volume(ApiStruct, frozen=True):

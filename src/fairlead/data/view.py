@@ -4,14 +4,14 @@ The map of caches is worked out anew when something changed or grew older, and i
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.waits import first_of
 from fairlead.data import cache_map, waits
 from fairlead.data.facts import MOST_REFERENCES, Ref, fuse_set, reference_of, root_of
-from fairlead.data.names import DOMAIN, DatasetName
+from fairlead.data.names import DOMAIN, DatasetName, NoSuchKey
 from fairlead.data.objects import (
     CLAIMS,
     DAEMON_SETS,
@@ -34,6 +34,8 @@ DATASET_LABEL: Final = "fluid.io/dataset"
 GROUP_LABEL: Final = f"{DOMAIN}group"
 CACHE_RUNTIME_LABEL: Final = "cacheruntime.fluid.io/name"
 COMPONENT_LABEL: Final = "cacheruntime.fluid.io/component-name"
+CACHE_WORKERS: Final = "cache:"
+"""Before the name of a CacheRuntime, whose workers have no label of their dataset."""
 LOOK_EVERY_S: Final = 5.0
 """Reports grow older without an event."""
 SETTLE_S: Final = 0.2
@@ -49,15 +51,34 @@ def _by_claim(pod: ReaderPod) -> Iterable[str]:
     return () if pod.is_finished else [f"{pod.metadata.namespace}/{claim}" for claim in pod.claims]
 
 
-def _by_dataset(pod: ReaderPod) -> Iterable[str]:
-    """Workers alone: the fuses of a dataset have its label too."""
-    labels, namespace = pod.metadata.labels, pod.metadata.namespace
+def worker_label(namespace: str, labels: Mapping[str, str]) -> str:
+    """What the labels of a worker say of its dataset; nothing of other pods: the fuses of a dataset have its label
+    too."""
     if labels.get("role", "").endswith("-worker") and DATASET_LABEL in labels:
-        return (f"{namespace}/{labels[DATASET_LABEL]}",)
+        return f"{namespace}/{labels[DATASET_LABEL]}"
     cache = labels.get(CACHE_RUNTIME_LABEL, "")
-    if cache and labels.get(COMPONENT_LABEL) == f"{cache}-worker":
-        return (f"{namespace}/{DatasetName(namespace, cache).dataset_id()}",)
-    return ()
+    is_worker = cache and labels.get(COMPONENT_LABEL) == f"{cache}-worker"
+    return f"{CACHE_WORKERS}{namespace}/{cache}" if is_worker else ""
+
+
+def _by_dataset(pod: ReaderPod) -> Iterable[str]:
+    label = worker_label(pod.metadata.namespace, pod.metadata.labels)
+    return (label,) if label else ()
+
+
+def _worker_labels(name: DatasetName) -> tuple[str, str]:
+    return f"{name.namespace}/{name.dataset_id()}", f"{CACHE_WORKERS}{name.key}"
+
+
+def _by_worker_label(dataset: Dataset) -> Iterable[str]:
+    return _worker_labels(cache_map.name_of(dataset))
+
+
+def by_scale_in(dataset: Dataset) -> Iterable[str]:
+    try:
+        return (cache_map.name_of(dataset).scale_in_key(),)
+    except NoSuchKey:
+        return ()
 
 
 def _by_reference(dataset: Dataset) -> Iterable[str]:
@@ -80,6 +101,8 @@ class ClusterView:
         }
         self.objects[CLAIMS.name].add_index("data: dataset", cache_map.dataset_keys)
         self.objects[DATASETS.name].add_index("data: refers to", _by_reference)
+        self.objects[DATASETS.name].add_index("data: worker label", _by_worker_label)
+        self.objects[DATASETS.name].add_index("data: scale-in", by_scale_in)
         self.nodes = runtime.mirror(NODES)
         self.pods = runtime.mirror(
             PODS,
@@ -232,7 +255,22 @@ class ClusterView:
         return found
 
     def workers(self, name: DatasetName) -> tuple[ReaderPod, ...]:
-        return tuple(self.pods.by("data: dataset", f"{name.namespace}/{name.dataset_id()}"))
+        return tuple(pod for label in _worker_labels(name) for pod in self.pods.by("data: dataset", label))
+
+    def dataset_of_worker(self, namespace: str, labels: Mapping[str, str]) -> str:
+        """The dataset (namespace/name) that a pod is a worker of, or nothing. A name too long for a label is found by
+        the dataset's UID."""
+        label = worker_label(namespace, labels)
+        found = next(iter(self.objects[DATASETS.name].by("data: worker label", label)), None) if label else None
+        if found is not None:
+            key: str = found.metadata.key
+            return key
+        _, _, name = label.removeprefix(CACHE_WORKERS).partition("/")
+        return f"{namespace}/{name.removeprefix(f'{namespace}-')}" if label else ""
+
+    def draining_alike(self, label: str) -> list[Dataset]:
+        """Datasets whose nodes get this scale-in label: several, where names of namespace and dataset join alike."""
+        return list(self.objects[DATASETS.name].by("data: scale-in", label))
 
     def datasets_read_by(self, pod: ReaderPod) -> list[str]:
         mirror = self.objects[CLAIMS.name]

@@ -56,7 +56,7 @@ def differences(vector: Vector, _folder: Path | None = None) -> Iterator[str]:
         yield from _refused_whole(answer, expected)
         return
     if "illegal_label_key" in marks:
-        yield from _legal_keys(answer.pod)
+        yield from illegal_keys(answer.pod)
         return
     if answer.allowed != expected["allowed"] or answer.code != expected["code"]:
         yield f"answer: {answer.allowed} {answer.code} {answer.message!r}, recorded {expected['code']} "
@@ -68,7 +68,7 @@ def differences(vector: Vector, _folder: Path | None = None) -> Iterator[str]:
     yield from _runs(answer, expected)
     yield from _side_objects(answer, expected)
     yield from _compare(vector, answer, marks)
-    yield from _again(given, profile, answer)
+    yield from second_pass(given, profile, answer)
     if any(each["op"] not in ("add", "replace") for each in answer.patch):
         yield f"patch: only add and replace are safe: {answer.patch}"
     if applied(_pod(given), answer.patch) != answer.pod:
@@ -150,7 +150,7 @@ def _label_names(vector: Vector) -> Iterator[str]:
 def _has_bad_weight(text: str) -> bool:
     for entry in yaml.safe_load(text).get("pluginConfig") or ():
         arguments = yaml.safe_load(entry["args"])
-        weights = [each["weight"] for each in arguments.get("preferred") or ()]
+        weights = [each.get("weight", 0) for each in arguments.get("preferred") or ()]
         if any(not 1 <= weight <= 100 for weight in weights):
             return True
     return False
@@ -168,7 +168,7 @@ def _refused_whole(answer: Mutation, expected: Vector) -> Iterator[str]:
                 yield f"message: {answer.message!r} does not name {name}"
 
 
-def _legal_keys(pod: Any) -> Iterator[str]:
+def illegal_keys(pod: Any) -> Iterator[str]:
     for key in _keys(pod):
         if len(key.rpartition("/")[2]) > LONGEST_NAME:
             yield f"illegal label key {key}"
@@ -210,7 +210,7 @@ def _side_objects(answer: Mutation, expected: Vector) -> Iterator[str]:
         yield f"ConfigMaps: {ours}, recorded {recorded}"
 
 
-def _again(given: Vector, profile: PluginProfile, answer: Mutation) -> Iterator[str]:
+def second_pass(given: Vector, profile: PluginProfile, answer: Mutation) -> Iterator[str]:
     second = replay(given, profile, copy.deepcopy(answer.pod))
     if second.patch or not second.allowed:
         yield f"second pass: {second.message or second.patch}"
@@ -240,7 +240,11 @@ def _compare(vector: Vector, answer: Mutation, marks: set[str]) -> Iterator[str]
         # What is required no longer moves between the two; the preferences of the others stay.
         moved = "sched_label_matches_claim_name_only" in marks
         ours, recorded = _without_required(ours, moved), _without_required(recorded, moved)
-    for path, one, other in _differ(ours, recorded, ""):
+    yield from pod_differences(ours, recorded)
+
+
+def pod_differences(ours: Any, recorded: Any) -> Iterator[str]:
+    for path, one, other in _differ(_canonical(ours), _canonical(recorded), ""):
         yield f"{path}: {json.dumps(one)}, recorded {json.dumps(other)}"
 
 

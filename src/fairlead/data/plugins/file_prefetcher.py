@@ -15,6 +15,7 @@ from fairlead.data.plugin import PluginContext, Policy
 
 PREFIX: Final = "file-prefetcher.fluid.io/"
 SCHEME: Final = "pvc://"
+ALL_FILES: Final = "<ALL>"
 CONTAINER: Final = "fluid-file-prefetcher"
 FUSE_CONTAINER: Final = "fluid-fuse"
 STATUS_VOLUME: Final = "fluid-file-prefetcher-status-vol"
@@ -30,7 +31,7 @@ BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
 }
-_INTEGER: Final = re.compile(r"[+-]?\d{1,20}")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,13 @@ class FilePrefetcher:
             draft.warn(f"{PREFIX}file-list names no file of a dataset of this pod; nothing is prefetched")
             return False
         containers = draft.items("containers")
-        if prefetch.asynchronous:
-            for each in containers:
-                if not str(each.get("name", "")).startswith(FUSE_CONTAINER):
-                    status = {"name": STATUS_VOLUME, "mountPath": STATUS_FOLDER}
-                    each["volumeMounts"] = [*(each.get("volumeMounts") or ()), status]
         fuses = [i for i, each in enumerate(containers) if str(each.get("name", "")).startswith(FUSE_CONTAINER)]
         place = max(fuses, default=-1) + 1
+        if prefetch.asynchronous:
+            # Those that start before the prefetcher cannot wait for it.
+            for each in containers[place:]:
+                status = {"name": STATUS_VOLUME, "mountPath": STATUS_FOLDER}
+                each["volumeMounts"] = [*(each.get("volumeMounts") or ()), status]
         draft.set_items("containers", [*containers[:place], _container(prefetch), *containers[place:]])
         draft.set_items("volumes", [*draft.items("volumes"), {"name": STATUS_VOLUME, "emptyDir": {}}])
         draft.annotate(f"{PREFIX}inject-done", "true")
@@ -87,8 +88,8 @@ def _parse(draft: Draft, context: PluginContext) -> Prefetch:
     timeout = annotations.get(f"{PREFIX}prefetch-timeout-seconds", TIMEOUT_S)
     if not _INTEGER.fullmatch(timeout) or not -(1 << 31) <= int(timeout) < 1 << 31:
         raise PluginError(f"annotation {PREFIX}prefetch-timeout-seconds: must be a whole number, not {timeout!r}")
-    listed = annotations.get(f"{PREFIX}file-list")
-    entries = [f"{SCHEME}{each.claim}" for each in context.datasets] if listed is None else listed.split(";")
+    listed = annotations.get(f"{PREFIX}file-list", ALL_FILES)
+    entries = [f"{SCHEME}{each.claim}" for each in context.datasets] if listed == ALL_FILES else listed.split(";")
     pairs = list(_paths(draft, context, entries))
     return Prefetch(
         image, BOOLEANS[text], int(timeout), environment, [path for _, path in pairs],

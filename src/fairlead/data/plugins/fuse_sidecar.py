@@ -13,7 +13,7 @@ from typing import Any, Final
 from fairlead.data.draft import Draft, PluginError
 from fairlead.data.facts import DatasetFacts, Ref, collect
 from fairlead.data.objects import DAEMON_SETS, VOLUMES, DaemonSet, Volume
-from fairlead.data.opt_in import SERVERLESS, is_serverless
+from fairlead.data.opt_in import DEPRECATED_SERVERLESS, is_serverless
 from fairlead.data.plugin import PluginContext, Policy
 
 FUSE: Final = "fluid-fuse"
@@ -67,8 +67,8 @@ class FuseSidecar:
             return False
         labels, annotations = draft.labels, draft.annotations
         unprivileged = labels.get("unprivileged.sidecar.fluid.io/inject") == "true"
-        # The deprecated label knows no platforms.
-        named = annotations.get(PLATFORM, "default") if labels.get(SERVERLESS) == "true" else "default"
+        # The deprecated label knows no platforms, whatever stands beside it.
+        named = "default" if labels.get(DEPRECATED_SERVERLESS) == "true" else annotations.get(PLATFORM, "default")
         platform = "unprivileged" if unprivileged else named
         if platform not in PLATFORMS:
             known = " or ".join(PLATFORMS)
@@ -105,11 +105,15 @@ def _template(dataset: DatasetFacts, context: PluginContext) -> FuseTemplate:
     fuse: DaemonSet | None = context.sources.get(Ref(DAEMON_SETS, namespace, dataset.fuse_set))
     if fuse is None:
         raise PluginError(f"dataset {dataset.dataset.key}: there is no DaemonSet {namespace}/{dataset.fuse_set}")
-    volume: Volume | None = context.sources.get(Ref(VOLUMES, "", dataset.volume)) if dataset.volume else None
+    name = dataset.dataset.volume()
+    volume: Volume | None = context.sources.get(Ref(VOLUMES, "", name))
     if volume is None:
-        raise PluginError(f"dataset {dataset.dataset.key}: claim {dataset.claim} has no PersistentVolume yet")
+        raise PluginError(f"dataset {dataset.dataset.key}: there is no PersistentVolume {name} yet")
     if volume.spec.csi is None or volume.spec.csi.driver != DRIVER:
-        raise PluginError(f"dataset {dataset.dataset.key}: PersistentVolume {dataset.volume} is not Fluid's")
+        raise PluginError(f"dataset {dataset.dataset.key}: PersistentVolume {name} is not Fluid's")
+    if volume.spec.claim_ref is not None and volume.spec.claim_ref.namespace not in ("", namespace):
+        # Names of namespace and dataset may join to the same text.
+        raise PluginError(f"dataset {dataset.dataset.key}: PersistentVolume {name} belongs to another namespace")
     attributes = volume.spec.csi.volume_attributes or {}
     spec = copy.deepcopy(fuse.spec.template.spec)
     if not spec.get("containers"):
