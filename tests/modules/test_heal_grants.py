@@ -11,9 +11,12 @@ from fairlead.cluster.writer import Outcome, Result
 from fairlead.engine.unit import NoTrial, Unit, UnitPlaced
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import SchedulerPod
+from fairlead.model.taints import Taint
 from fairlead.modules.heal_grants import GrantWriter
-from fairlead.modules.healing import GRANT, Grant, Step, read_grant
-from fairlead.testing.clock import ManualClock
+from fairlead.modules.healing import GRANT, OVERLOAD_TAINT, Grant, Step, read_grant
+from fairlead.placement.trials import LoopTrials
+from fairlead.testing.clock import ManualClock, settle
+from tests.jobs.cluster import FakeCluster, Together
 from tests.modules.test_healing import at, module_pod, node
 
 
@@ -112,3 +115,35 @@ async def test_the_same_word_is_not_written_again() -> None:
     found.written.clear()
     await grants(found).turn()
     assert found.written == []
+
+
+def with_taint(found: Any, key: str) -> Any:
+    spec = msgspec.structs.replace(found.spec, taints=(Taint(key=key, value="True", effect="NoSchedule"),))
+    return msgspec.structs.replace(found, spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("taint", "reason"),
+    [("", ""), ("dedicated", "the other bases have no place for ns/a")],
+)
+async def test_placement_s_own_table_knows_what_sums_do_not(taint: str, reason: str) -> None:
+    """The real loop in one process: by sums the other base has room, by its taint it is closed to the module."""
+    found = cluster()
+    found.nodes[0] = with_taint(found.nodes[0], OVERLOAD_TAINT)
+    found.nodes[1] = with_taint(found.nodes[1], taint) if taint else found.nodes[1]
+    scheduled = {"schedulerName": "fairlead"}
+    bodies = [msgspec.to_builtins(pod) for pod in found.pods]
+    found.pods = [msgspec.convert({**each, "spec": {**each["spec"], **scheduled}}, SchedulerPod) for each in bodies]
+    board = FakeCluster(ManualClock())
+    for each in found.nodes:
+        board.put("nodes", msgspec.to_builtins(each))
+    for pod in found.pods:
+        board.put("pods", msgspec.to_builtins(pod))
+    together = Together(board)
+    async with together.leading():
+        await settle()
+        await grants(found, LoopTrials(together.loop)).turn()
+    assert (found.grant.is_granted, found.grant.reason) == (not reason, reason)
+    sums = cluster()
+    await grants(sums).turn()
+    assert sums.grant.is_granted

@@ -277,7 +277,7 @@ async def test_k53_k55_a_base_pod_that_cannot_be_deleted_is_waited_for_and_told(
     assert (intent.name, intent.uid) == ("base-0", "u-7")
 
 
-async def test_k56_k60_a_base_without_memory_is_tainted_drained_emptied_and_deleted_in_that_order(
+async def test_k54_k56_k60_a_base_without_memory_is_tainted_drained_emptied_and_deleted_in_that_order(
     tmp_path: Path,
 ) -> None:
     async with crew(tmp_path, bases=2, own_addresses=True) as at_:

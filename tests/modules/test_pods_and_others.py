@@ -7,6 +7,7 @@ from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject
 from fairlead.modules.names import LEDGER
 from fairlead.nodes.node import NODES
+from fairlead.testing.mock_base import Fault
 from tests.modules.replicas import POD_BODIES, Crew, crew
 
 NODE = "virtual-node-blue-b0"
@@ -26,7 +27,7 @@ async def events_of(at: Crew, pod: str) -> list[str]:
     return [f"{each.reason}: {each.note}" for each in found if each.regarding.get("name") == pod]
 
 
-async def test_k13_k38_k39_k40_k42_what_others_do_beside_modules_loses_and_removes_nothing(tmp_path: Path) -> None:
+async def test_k13_k34_k38_k39_k40_k42_what_others_do_beside_modules_loses_and_removes_nothing(tmp_path: Path) -> None:
     async with crew(tmp_path, bases=1) as at:
         base = at.bases["b0"]
         base.modules["theirs:1"] = "activated"
@@ -70,3 +71,15 @@ async def test_k13_k38_k39_k40_k42_what_others_do_beside_modules_loses_and_remov
         assert node.metadata.annotations[LEDGER] == '["shop:1"]'
         assert sorted(base.modules) == ["shop:1", "theirs:1"]
         assert [call for call in base.calls if call[0].endswith("stallBiz")] == [("installBiz", "shop:1")]
+
+        # K34: a pod that is deleted stays until its module is gone, which its grace allows for.
+        base.faults["uninstallBiz"] = [Fault.BUSY]
+        await at.api.delete(POD_BODIES, "shop-b0", "default")
+
+        async def is_gone() -> bool:
+            is_there = await at.api.find(POD_BODIES, "shop-b0", "default") is not None
+            assert is_there or base.removed == ["shop:1"]
+            return not is_there
+
+        assert await at.until(is_gone) < 35
+        assert base.count("uninstallBiz", "shop:1") == 2

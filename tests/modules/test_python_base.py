@@ -322,3 +322,47 @@ async def test_k71_what_inproc_modules_leak_stays_with_the_base_and_is_reported(
         assert used[2] - used[0] > 40 << 20, "two more rounds, nothing given back"
         answer = await base.client.call(base.address, "health", {})
         assert answer.fields["healthData"]["python"]["leaked"] > 60 << 20
+
+
+WEB = """
+state = []
+
+async def start(context):
+    state.append(context["version"])
+
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-root", scope["root_path"].encode())]})
+    await send({"type": "http.response.body", "body": f"{state} {scope['path']}".encode()})
+
+def wsgi(environ, start_response):
+    return []
+"""
+
+
+async def test_inproc_web_modules_share_a_process_and_each_answers_at_its_path(tmp_path: Path) -> None:
+    home = tmp_path / "web"
+    home.mkdir()
+    (home / "web.py").write_text(WEB)
+
+    def packed(name: str, version: str, entry: str = "web:app") -> Module:
+        file = tmp_path / f"{name}-{version}.zip"
+        pack(home, file, name=name, version=version, entry=entry, context_path=f"/{name}", isolation="inproc")
+        return Module(name, version, f"file://{file}")
+
+    shop, cart, newer = packed("shop", "1"), packed("cart", "1"), packed("shop", "2")
+    async with running_base(tmp_path / "data") as base:
+        for each in (shop, cart):
+            answer = await base.client.install(base.address, each)
+            assert answer.code == "SUCCESS", answer
+        assert await base.get("/shop/a") == (200, "['1'] /shop/a")
+        assert await base.get("/cart/b") == (200, "['1'] /cart/b")
+        # The host's own commands are nobody's to call.
+        assert await base.get("/shop/load") == (200, "['1'] /shop/load")
+        assert (await base.client.install(base.address, newer)).code == "SUCCESS"
+        assert (await base.get("/shop/"))[1].startswith("['2']")
+        for each in (shop, newer):
+            assert (await base.client.uninstall(base.address, each)).code == "SUCCESS"
+        assert (await base.get("/shop/"))[0] == 404
+        assert await base.get("/cart/b") == (200, "['1'] /cart/b")
+        refused = await base.client.install(base.address, packed("old", "1", "web:wsgi"))
+        assert "must be an ASGI application" in sentence_of(refused)

@@ -1,6 +1,7 @@
 """Replicas of modules under fault on a real Kubernetes: one killed, one frozen and thawed, while modules are installed.
 
-Run by `scripts/soak modules`; the short form is tests/kube/test_modules_soak.py. Judged by the server's audit log and
+Run by `scripts/soak modules`, which then kills replicas at every call (tests/soak/module_kills.py); the short form is
+tests/kube/test_modules_soak.py. Judged by the server's audit log and
 by what the bases were asked: no write and no command of a replica about a node after another was named in its lease,
 no second install, no node that lost Ready, and even shares.
 """
@@ -14,12 +15,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import click
@@ -35,6 +36,7 @@ REPLICAS = ("one", "two", "three")
 ACCOUNT = "system:serviceaccount:fairlead-system:"
 PREFIX = "virtual-node-soak-"
 NAMESPACE = "soak"
+MODES = ("freeze", "kill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,12 @@ class Title:
     at: datetime
 
 
-def titles(events: Sequence[dict[str, Any]]) -> dict[str, list[Title]]:
+def titles(events: Sequence[dict[str, Any]], prefix: str = PREFIX) -> dict[str, list[Title]]:
     found: dict[str, list[Title]] = {}
     for event in _accepted(events, "leases"):
         name = event["objectRef"].get("name") or event["requestObject"]["metadata"]["name"]
         holder = event.get("requestObject", {}).get("spec", {}).get("holderIdentity", "")
-        if name.startswith(PREFIX) and holder:
+        if name.startswith(prefix) and holder:
             held = found.setdefault(name, [])
             if not held or held[-1].who != holder:
                 held.append(Title(holder, datetime.fromisoformat(event["requestReceivedTimestamp"])))
@@ -115,6 +117,17 @@ def _accepted(events: Sequence[dict[str, Any]], resource: str) -> list[dict[str,
     return sorted(kept, key=lambda event: str(event["requestReceivedTimestamp"]))
 
 
+class Process(Protocol):
+    """A replica, as `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+    def kill(self) -> None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 @dataclass(slots=True)
 class Field:
     """The replicas as processes, the bases in this one."""
@@ -125,12 +138,22 @@ class Field:
     bug: str
     poll_s: float = 2.0
     beat_s: float = 2.0
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    processes: dict[str, "Process"] = field(default_factory=dict)
     bases: dict[str, MockBase] = field(default_factory=dict)
     session: aiohttp.ClientSession | None = None
 
+    def kubeconfig(self, name: str) -> Path:
+        return self.rig.kubeconfig(self.rig.service_account_token(name, "fairlead-system", manifests=()))
+
+    def variables(self, name: str) -> dict[str, str]:
+        """More of the environment of a replica."""
+        return {}
+
     def start(self, name: str, listen: str = "127.0.0.1:0") -> None:
-        kubeconfig = self.rig.kubeconfig(self.rig.service_account_token(name, "fairlead-system", manifests=()))
+        (self.folder / f"{name}.url").unlink(missing_ok=True)
+        if name in self.processes:
+            self.processes[name].wait(60)
+        arguments = ["serve", f"--kubeconfig={self.kubeconfig(name)}", f"--listen={listen}", "--capabilities=modules"]
         env = {
             "FAIRLEAD_IDENTITY": name,
             "FAIRLEAD_LEASE_DURATION_S": str(self.duration_s),
@@ -141,16 +164,15 @@ class Field:
             "FAIRLEAD_MODULES_TRUSTED_NETWORKS": "127.0.0.0/8",
             "FAIRLEAD_MODULES_POLL_S": str(self.poll_s),
             "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0",
+            **self.variables(name),
         }
-        (self.folder / f"{name}.url").unlink(missing_ok=True)
-        if name in self.processes:
-            self.processes[name].wait(60)
-        command = [sys.executable, "-m", "tests.soak.modules_process", *([f"--bug={self.bug}"] if self.bug else [])]
-        command += ["serve", f"--kubeconfig={kubeconfig}", f"--listen={listen}", "--capabilities=modules"]
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ, **env}
-            )
+        self.processes[name] = self.launch(arguments, env, self.folder / f"{name}.log")
+
+    def launch(self, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> "Process":
+        bug = [f"--bug={self.bug}"] if self.bug else []
+        command = [sys.executable, "-m", "tests.soak.modules_process", *bug, *arguments]
+        with log.open("ab") as sink:
+            return subprocess.Popen(command, cwd=ROOT, stdout=sink, stderr=sink, env={**os.environ, **env})
 
     def signal(self, name: str, number: int) -> None:
         self.processes[name].send_signal(number)
@@ -232,14 +254,21 @@ def _accounts(rig: Rig) -> Iterator[str]:
                 yield json.dumps(document)
 
 
+def apply_roles(rig: Rig, on_a: str = "") -> None:
+    """Accounts for the replicas; `on_a`: one more that may do what the role for the base pods' server allows."""
+    rig.kubectl("apply", "--server-side", "-f", "-", stdin="\n---\n".join(_accounts(rig)))
+    for name in (*REPLICAS, *([on_a] if on_a else [])):
+        rig.kubectl("create", "serviceaccount", name, "-n", "fairlead-system")
+    if on_a:
+        role = "--clusterrole=fairlead-base-pods"
+        rig.kubectl("create", "clusterrolebinding", on_a, role, f"--serviceaccount=fairlead-system:{on_a}")
+    rig.create_namespace(NAMESPACE)
+
+
 @asynccontextmanager
 async def prepared(made: Field, mocks: Sequence[MockBase]) -> AsyncIterator[Field]:
     """Accounts for the replicas, and the bases, which beat; no replica yet."""
-    rig = made.rig
-    rig.kubectl("apply", "--server-side", "-f", "-", stdin="\n---\n".join(_accounts(rig)))
-    for name in REPLICAS:
-        rig.kubectl("create", "serviceaccount", name, "-n", "fairlead-system")
-    rig.create_namespace(NAMESPACE)
+    apply_roles(made.rig)
     async with AsyncExitStack() as stack:
         timeout = aiohttp.ClientTimeout(total=2.0)
         made.session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
@@ -309,18 +338,37 @@ async def under_fault(
         return wrong
 
 
+def run_replicas(bases: int, duration_s: int, freeze_s: float) -> tuple[int, int]:
+    with Rig(ensure_built()) as rig:
+        rig.start()
+        wrong = asyncio.run(under_fault(rig, rig.home, bases=bases, duration_s=duration_s, freeze_s=freeze_s))
+    for line in wrong[:20]:
+        print(f"  wrong: {line}")
+    return bases - min(bases, len(wrong)), min(bases, len(wrong))
+
+
+def run_kills(phases: Sequence[str]) -> tuple[int, int]:
+    from tests.soak import module_kills
+
+    with Rig(ensure_built()) as rig:
+        rig.start()
+        folder = rig.home / "kills"
+        folder.mkdir()
+        return asyncio.run(module_kills.soak(rig, folder, phases or tuple(module_kills.STORIES)))
+
+
 @click.command()
 @click.option("--bases", default=30)
 @click.option("--duration", default=15, help="A member lease's duration in seconds; the other times follow.")
 @click.option("--freeze", default=60.0, help="Seconds that a replica is frozen.")
-def main(bases: int, duration: int, freeze: float) -> None:
-    with Rig(ensure_built()) as rig:
-        rig.start()
-        wrong = asyncio.run(under_fault(rig, rig.home, bases=bases, duration_s=duration, freeze_s=freeze))
-    for line in wrong[:20]:
-        print(f"  wrong: {line}")
-    print(f"{bases - min(bases, len(wrong))} passed, {min(bases, len(wrong))} failed")
-    sys.exit(bool(wrong))
+@click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), default=MODES, show_default=True)
+@click.option("--phase", "phases", multiple=True, help="Of mode kill: modules, heal or share; all by default.")
+def main(bases: int, duration: int, freeze: float, modes: tuple[str, ...], phases: tuple[str, ...]) -> None:
+    found = [run_replicas(bases, duration, freeze)] if "freeze" in modes else []
+    found += [run_kills(phases)] if "kill" in modes else []
+    passed, failed = (sum(each) for each in zip(*found, strict=True))
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(bool(failed))
 
 
 if __name__ == "__main__":

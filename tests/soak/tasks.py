@@ -150,6 +150,8 @@ class Gate:
     recreate: Callable[[], None]
     kill: Callable[[int], None]
     outage_s: float = 60.0
+    describe: Callable[[str, str, Any], str] = described
+    """What a write does, in words; empty for one that passes unseen."""
     met: list[str] = field(default_factory=list)
     _until_s: float = 0.0
     _open: dict[asyncio.Task[Any], asyncio.Transport] = field(default_factory=dict)
@@ -203,7 +205,7 @@ class Gate:
         self._check_outage()
         body = await request.read()
         decoded = json.loads(body) if body[:1] == b"{" else {}
-        write = described(request.method, request.path_qs, decoded)
+        write = self.describe(request.method, request.path_qs, decoded)
         assert request.transport is not None
         port: int = request.transport.get_extra_info("sockname")[1]
         what = self.at(write) if write else "pass"

@@ -112,7 +112,6 @@ class VirtualKubelet:
         self._registered: dict[str, asyncio.Event] = {}
         self._providers: list[Provider] = []
         self._tasks: asyncio.TaskGroup | None = None
-        self._is_running = False
         self._node_mirror = NodeMirror(client, self._nodes.__contains__, clock=clock, rng=rng, metrics=metrics)
         self._pod_mirror = PodMirror(client, self._nodes.__contains__, clock=clock, rng=rng, metrics=metrics)
         self._contents = Contents(client, clock=clock, service_env=service_env)
@@ -142,7 +141,8 @@ class VirtualKubelet:
             provider.listen(self.pods.notified)
             if self._tasks is not None:
                 self._tasks.create_task(provider.run(), name="provider")
-        if self._is_running:
+        if self._tasks is not None:
+            # The watches may have passed over what there is of it.
             self._to_adopt.add(profile.name)
         self._keeping.queue.add(profile.name)
 
@@ -206,7 +206,6 @@ class VirtualKubelet:
             providing = [tasks.create_task(provider.run(), name="provider") for provider in self._providers]
             keeping = tasks.create_task(self._keeping.run(), name="nodes")
             await self._pod_mirror.wait_synced()
-            self._is_running = True
             self.pods.count_begun()
             for provider in self._providers:
                 await self.pods.clear(provider)
@@ -237,6 +236,9 @@ class VirtualKubelet:
         intents = plan_node(profile, seen, self._clock.now(), is_new=self._reported.get(name) != _for_status(profile))
         for intent in intents:
             result = await self._writer.carry_out(intent)
+            if result.outcome is Outcome.EXISTS:
+                # It was there before it was ours: no watch will show it.
+                self._to_adopt.add(name)
             if result.outcome is Outcome.EXISTS or result.outcome is Outcome.CONFLICT:
                 self._answers.pop(name, None)
                 raise TemporaryError(f"node {name} has changed meanwhile", delay_s=0.05)

@@ -225,8 +225,6 @@ def _checked(attributes: Mapping[str, str]) -> Manifest:
     isolation = attributes.get("Isolation", "process").lower()
     if isolation not in ("process", "inproc"):
         raise BadArtefact(f"Isolation must be process or inproc, not {isolation[:200]!r}")
-    if isolation == "inproc" and path:
-        raise BadArtefact("a module with a web-context-path needs a process of its own: Isolation must be process")
     return Manifest(
         name,
         version,

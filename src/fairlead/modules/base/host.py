@@ -1,6 +1,7 @@
 """The host of `inproc` modules: one worker that loads many, each under a private name; what they leak stays with it.
 
-Started by `base.inproc` as a worker whose web interface is the base's own: `load` and `unload`. Unloading calls a
+Started by `base.inproc` as a worker whose web interface is the base's own, `load` and `unload`, and that of its web
+modules, which are ASGI applications on the host's event loop. Unloading calls a
 module's hooks and forgets it, but memory that it left in other places is not given back before the base restarts.
 """
 
@@ -16,14 +17,25 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fairlead.modules.base.worker import MODULE_HEADER, is_asgi
+
 NATIVE = (".so", ".pyd", ".dylib")
 MOST_TRACE = 3000
 
+HEADER = MODULE_HEADER.lower().encode()
+
 _loaded: dict[str, ModuleType] = {}
+_served: dict[str, Any] = {}
+"""The ASGI applications of web modules."""
 
 
 async def app(scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send: Any) -> None:
-    """The base's commands, as an ASGI application."""
+    """The base's commands and the requests of web modules, as an ASGI application."""
+    key = next((value.decode() for name, value in scope["headers"] if name == HEADER), "")
+    if key:
+        # The front names the module of every request: none of them reaches the commands below.
+        await _served.get(key, _missing)(scope, receive, send)
+        return
     body = b""
     while True:
         event = await receive()
@@ -39,6 +51,11 @@ async def app(scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, A
         reply = {"ok": False, "trace": traceback.format_exc()[-MOST_TRACE:]}
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": json.dumps(reply).encode()})
+
+
+async def _missing(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 404, "headers": []})
+    await send({"type": "http.response.body", "body": b"no module serves this path"})
 
 
 def _load(command: dict[str, Any]) -> None:
@@ -57,15 +74,24 @@ def _load(command: dict[str, Any]) -> None:
         entry: Any = module
         for part in attribute.split("."):
             entry = getattr(entry, part)
-        context = {key: command[key] for key in ("name", "version", "args", "folder")}
-        entry(context) if _takes_context(entry) else entry()
+        context = {key: command[key] for key in ("name", "version", "args", "folder", "context_path")}
+        is_web = bool(command["context_path"])
+        if is_web and not is_asgi(entry, command["interface"]):
+            raise TypeError("an inproc web module must be an ASGI application; WSGI needs Isolation: process")
+        begin = getattr(module, "start", None) if is_web else entry
+        result = None if begin is None else begin(context) if _takes_context(begin) else begin()
+        if asyncio.iscoroutine(result):
+            asyncio.run(result)
     except BaseException:
         sys.modules.pop(spec.name, None)
         raise
     _loaded[_key(command)] = module
+    if is_web:
+        _served[_key(command)] = entry
 
 
 def _unload(command: dict[str, Any]) -> None:
+    _served.pop(_key(command), None)
     module = _loaded.pop(_key(command), None)
     sys.modules.pop(_private_name(command), None)
     if module is None:

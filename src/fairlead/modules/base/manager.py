@@ -293,6 +293,8 @@ class Manager:
             "name": module.manifest.name,
             "version": module.manifest.version,
             "entry": module.manifest.entry,
+            "interface": module.manifest.interface,
+            "context_path": module.manifest.context_path,
             "folder": str(module.folder.resolve()),
             "args": [str(each) for each in arguments] if isinstance(arguments, list) else [],
             "drain_s": self.options.drain_s,

@@ -14,7 +14,7 @@ from fairlead.modules import arklet
 from fairlead.modules.arklet import FAILED, SUCCESS, UNKNOWN_COMMAND
 from fairlead.modules.base import memory
 from fairlead.modules.base.manager import Manager, Reply, internal_error
-from fairlead.modules.base.worker import CONTEXT_HEADER, CONTROL
+from fairlead.modules.base.worker import CONTEXT_HEADER, CONTROL, MODULE_HEADER
 
 MOST_BODY: Final = 1 << 20
 TAIL_BYTES: Final = 64 << 10
@@ -30,6 +30,7 @@ HOP_BY_HOP: Final = frozenset(
         "upgrade",
     }
 )
+OWN_HEADERS: Final = frozenset({CONTEXT_HEADER.lower(), MODULE_HEADER.lower()})
 COMMANDS: Final = {
     "help": "list all supported commands",
     "installBiz": "install one ark biz",
@@ -236,8 +237,8 @@ class Front:
         path = request.raw_path.removeprefix(context)
         path = path if path.startswith("/") else f"/{path}"
         headers = [(name, value) for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP]
-        headers = [pair for pair in headers if pair[0].lower() != CONTEXT_HEADER.lower()]
-        headers.append((CONTEXT_HEADER, context))
+        headers = [pair for pair in headers if pair[0].lower() not in OWN_HEADERS]
+        headers += [(CONTEXT_HEADER, context), (MODULE_HEADER, module.key)]
         session = await self._session(worker.socket)
         module.in_flight += 1
         try:

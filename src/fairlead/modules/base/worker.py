@@ -24,6 +24,8 @@ MOST_TRACE = 3000
 CONTROL = "/.base"
 """Requests of the base itself: not reachable through the front, which forwards below the context path only."""
 CONTEXT_HEADER = "X-Base-Context-Path"
+MODULE_HEADER = "X-Base-Module"
+"""Whose request it is, where several modules share a process; the front sets it, whatever the caller sent."""
 END = signal.SIGUSR2
 """The base's word to end. Not SIGTERM, which may reach the whole process group: then the base drains first."""
 
@@ -59,7 +61,7 @@ async def _serve(command: dict[str, Any], emit: Emit) -> int:
     application = web.Application(client_max_size=1 << 30)
     application.router.add_get(f"{CONTROL}/health", lambda _: _health(module))
     if is_web:
-        handler = _asgi(entry) if _is_asgi(entry, command["interface"]) else _wsgi(entry)
+        handler = _asgi(entry) if is_asgi(entry, command["interface"]) else _wsgi(entry)
         application.router.add_route("*", "/{path:.*}", handler)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(END, ended.set)
@@ -100,7 +102,7 @@ async def _health(module: ModuleType) -> web.Response:
     return web.json_response({"health": str(word or "UNKNOWN").upper(), "details": str(details)[:1000]})
 
 
-def _is_asgi(entry: Any, interface: str) -> bool:
+def is_asgi(entry: Any, interface: str) -> bool:
     if interface:
         return interface == "asgi"
     return inspect.iscoroutinefunction(entry) or inspect.iscoroutinefunction(getattr(entry, "__call__", None))  # noqa: B004
