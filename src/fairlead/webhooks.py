@@ -9,7 +9,6 @@ Secret: each has a leader (`app.webhooks_lease`), who writes by resourceVersion 
 import asyncio
 import base64
 import os
-import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
