@@ -86,7 +86,7 @@ def _parse(draft: Draft, context: PluginContext) -> Prefetch:
         raise PluginError(f"annotation {PREFIX}async-prefetch: must be true or false, not {text!r}")
     timeout = annotations.get(f"{PREFIX}prefetch-timeout-seconds", TIMEOUT_S)
     if not _INTEGER.fullmatch(timeout) or not -(1 << 31) <= int(timeout) < 1 << 31:
-        raise PluginError(f"annotation {PREFIX}prefetch-timeout-seconds: must be a whole number, not {timeout!r}")
+        raise PluginError(f"annotation {PREFIX}prefetch-timeout-seconds: wanted a whole number, got {timeout!r}")
     listed = annotations.get(f"{PREFIX}file-list")
     entries = [f"{SCHEME}{each.claim}" for each in context.datasets] if listed is None else listed.split(";")
     pairs = list(_paths(draft, context, entries))
