@@ -245,7 +245,7 @@ def test_s22_datasets_in_use_are_joined_with_what_is_there() -> None:
     [
         pytest.param({}, "file-prefetcher.fluid.io/image", id="no image"),
         pytest.param({"image": "i", "async-prefetch": "maybe"}, "async-prefetch: must be true or false", id="no bool"),
-        pytest.param({"image": "i", "prefetch-timeout-seconds": "1e3"}, "must be a whole number", id="no number"),
+        pytest.param({"image": "i", "prefetch-timeout-seconds": "1e3"}, "a whole number", id="no number"),
         pytest.param({"image": "i", "extra-envs": "A"}, "must be KEY=VALUE", id="no environment"),
     ],
 )

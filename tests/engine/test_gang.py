@@ -190,7 +190,7 @@ def test_nobody_placed_is_no_placement() -> None:
     assert isinstance(outcome, UnitRefused)
     outcome, _ = decide(a_table([a_node("a", cpu=2)]), Unit("job", workers(2, "2"), minimum=0))
     assert nodes_of(outcome) == ["a"]
-    with pytest.raises(ValueError, match="unit 'job': want at least one member"):
+    with pytest.raises(ValueError, match="unit 'job': must have at least one member"):
         Unit("job", ())
 
 

@@ -135,9 +135,9 @@ def test_a_node_that_changes_keeps_its_holders() -> None:
 @pytest.mark.parametrize(
     ("annotations", "said"),
     [
-        ({MILLI: "1500"}, "fairlead.io/gpu-milli: want 1 to 1000, not 1500"),
-        ({MILLI: "half"}, "fairlead.io/gpu-milli: want a whole number above zero, not 'half'"),
-        ({MILLI: "5", MEMORY: "5"}, "fairlead.io/gpu-milli and fairlead.io/gpu-memory-mib: want one or the other"),
+        ({MILLI: "1500"}, "fairlead.io/gpu-milli: must be 1 to 1000, not 1500"),
+        ({MILLI: "half"}, "fairlead.io/gpu-milli: must be a whole number above zero, not 'half'"),
+        ({MILLI: "5", MEMORY: "5"}, "fairlead.io/gpu-milli and fairlead.io/gpu-memory-mib: set one or the other"),
     ],
 )
 def test_wishes_that_make_no_sense_are_told(annotations: dict[str, str], said: str) -> None:

@@ -80,7 +80,7 @@ def test_scores_stay_within_their_bound() -> None:
 
 
 def test_an_unknown_policy_is_told() -> None:
-    with pytest.raises(ProfileError, match="policy: want one of"):
+    with pytest.raises(ProfileError, match="policy: must be one of"):
         job_profile("Chaos", kube_profile())
 
 

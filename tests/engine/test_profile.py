@@ -104,17 +104,17 @@ def test_arguments_reach_the_rules() -> None:
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ({"kind": "Pod"}, "kind: want KubeSchedulerConfiguration"),
-        ({"apiVersion": "v1beta1"}, "apiVersion: want kubescheduler.config.k8s.io/v1"),
+        ({"kind": "Pod"}, "kind: must be KubeSchedulerConfiguration"),
+        ({"apiVersion": "v1beta1"}, "apiVersion: must be kubescheduler.config.k8s.io/v1"),
         ({"profiles": [{"plugins": {"scoer": {}}}]}, "profiles[0].plugins.scoer: no such extension point"),
         (
             {"profiles": [{"schedulerName": "a"}, {"schedulerName": "a"}]},
             "profiles[1].schedulerName: 'a' is there twice",
         ),
-        ({"profiles": [{"schedulerName": "a"}, {}]}, "profiles[1].schedulerName: want one, since there are several"),
+        ({"profiles": [{"schedulerName": "a"}, {}]}, "profiles[1].schedulerName: must be set, since there are several"),
         ({"nope": 1}, "Object contains unknown field `nope`"),
         ({"extenders": [{"urlPrefix": "http://x"}]}, "extenders: Fairlead calls none"),
-        ({"parallelism": 0}, "parallelism: want more than zero, not 0"),
+        ({"parallelism": 0}, "parallelism: must be more than zero, not 0"),
         ({"percentageOfNodesToScore": "all"}, "percentageOfNodesToScore: Expected `int | null`, got `str`"),
         (
             {"profiles": [{"plugins": {"reserve": {"enabled": [{"name": "Nope"}]}}}]},
@@ -130,7 +130,7 @@ def test_arguments_reach_the_rules() -> None:
         ),
         (
             {"profiles": [{"plugins": {"score": {"enabled": [{"name": "ImageLocality", "weight": -1}]}}}]},
-            "profiles[0].plugins.score.enabled[0].weight: want 0 to 2147483647, not -1",
+            "profiles[0].plugins.score.enabled[0].weight: must be 0 to 2147483647, not -1",
         ),
         (
             {
@@ -146,7 +146,7 @@ def test_arguments_reach_the_rules() -> None:
         ),
         (
             {"profiles": [{"pluginConfig": [{"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": 101}}]}]},
-            "profiles[0].pluginConfig[0].args.hardPodAffinityWeight: want 0 to 100",
+            "profiles[0].pluginConfig[0].args.hardPodAffinityWeight: must be 0 to 100",
         ),
         (
             {"profiles": [{"pluginConfig": [{"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": "x"}}]}]},
@@ -168,12 +168,12 @@ def test_what_is_wrong_is_told_by_its_key(document: dict[str, Any], said: str) -
 @pytest.mark.parametrize(
     ("expected", "said"),
     [
-        ([{"pods": 0}], "[0].pods: want 1 to 1000000, not 0"),
-        ([{}, {"gpus": -1}], "[1].gpus: want 0 to 256, not -1"),
-        ([{"gpus": 1, "gpuMilli": 1001}], "[0].gpuMilli: want 1 to 1000, not 1001"),
-        ([{"cpu": "many"}], "[0].cpu: want a quantity, not 'many'"),
-        ([{"memory": "-1Gi"}], "[0].memory: want an amount that a node could have, not '-1Gi'"),
-        ([{"memory": "1e18"}], "[0].memory: want an amount that a node could have, not '1e18'"),
+        ([{"pods": 0}], "[0].pods: must be 1 to 1000000, not 0"),
+        ([{}, {"gpus": -1}], "[1].gpus: must be 0 to 256, not -1"),
+        ([{"gpus": 1, "gpuMilli": 1001}], "[0].gpuMilli: must be 1 to 1000, not 1001"),
+        ([{"cpu": "many"}], "[0].cpu: must be a quantity, not 'many'"),
+        ([{"memory": "-1Gi"}], "[0].memory: must be an amount that a node could have, not '-1Gi'"),
+        ([{"memory": "1e18"}], "[0].memory: must be an amount that a node could have, not '1e18'"),
         ([{"gpu": 1}], "[0]: Object contains unknown field `gpu`"),
     ],
 )

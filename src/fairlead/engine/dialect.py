@@ -98,7 +98,7 @@ def parse_configuration(
     for i, each in enumerate(given):
         at = f"profiles[{i}]"
         if each.scheduler_name is None and len(given) > 1:
-            raise ProfileError(f"{at}.schedulerName: want one, since there are several profiles")
+            raise ProfileError(f"{at}.schedulerName: must be set, since there are several profiles")
         profile = _profile(each, quirks, conditions, at, base, forecasts=forecasts, locality=locality)
         if profile.name in profiles:
             raise ProfileError(f"{at}.schedulerName: {profile.name!r} is there twice")
@@ -108,15 +108,15 @@ def parse_configuration(
 
 def _configuration(document: Any) -> _Configuration:
     if not isinstance(document, dict):
-        raise ProfileError(f"want a {KIND}, not {type(document).__name__}")
+        raise ProfileError(f"the document must be a {KIND}, not {type(document).__name__}")
     if document.get("kind", KIND) != KIND:
-        raise ProfileError(f"kind: want {KIND}, not {document['kind']!r}")
+        raise ProfileError(f"kind: must be {KIND}, not {document['kind']!r}")
     if document.get("apiVersion", API_VERSION) != API_VERSION:
-        raise ProfileError(f"apiVersion: want {API_VERSION}, not {document['apiVersion']!r}")
+        raise ProfileError(f"apiVersion: must be {API_VERSION}, not {document['apiVersion']!r}")
     given = {key: each for key, each in document.items() if each is not None}
     found: _Configuration = convert(given, _Configuration, "")
     if found.parallelism <= 0:
-        raise ProfileError(f"parallelism: want more than zero, not {found.parallelism}")
+        raise ProfileError(f"parallelism: must be more than zero, not {found.parallelism}")
     if found.extenders:
         raise ProfileError("extenders: Fairlead calls none; leave them to kube-scheduler, or write a plugin")
     _share(found.percentage_of_nodes_to_score, "")
@@ -128,9 +128,9 @@ def parse_backoff(document: Mapping[str, Any]) -> tuple[float, float]:
     found = _configuration(document)
     first, most = found.pod_initial_backoff_seconds, found.pod_max_backoff_seconds
     if first <= 0:
-        raise ProfileError(f"podInitialBackoffSeconds: want more than zero, not {first}")
+        raise ProfileError(f"podInitialBackoffSeconds: must be more than zero, not {first}")
     if most < first:
-        raise ProfileError(f"podMaxBackoffSeconds: want podInitialBackoffSeconds ({first}) or more, not {most}")
+        raise ProfileError(f"podMaxBackoffSeconds: must be podInitialBackoffSeconds ({first}) or more, not {most}")
     return float(first), float(most)
 
 
@@ -157,7 +157,7 @@ def _profile(
 ) -> Profile:
     name = DEFAULT_NAME if profile.scheduler_name is None else profile.scheduler_name
     if not name:
-        raise ProfileError(f"{at}.schedulerName: want the name that pods ask for")
+        raise ProfileError(f"{at}.schedulerName: must be the name that pods ask for")
     _share(profile.percentage_of_nodes_to_score, f"{at}.")
     plugins = {point: found or _PluginSet() for point, found in (profile.plugins or {}).items()}
     _check_names(plugins, f"{at}.plugins")
@@ -188,7 +188,7 @@ def _helped_by(helping: Mapping[str, int], args: PluginArgs) -> PluginArgs:
 def _share(percentage: int | None, at: str) -> None:
     # All nodes are looked at, whatever is said; but what Kubernetes would not take is a mistake.
     if percentage is not None and not 0 <= percentage <= 100:
-        raise ProfileError(f"{at}percentageOfNodesToScore: want 0 to 100, not {percentage}")
+        raise ProfileError(f"{at}percentageOfNodesToScore: must be 0 to 100, not {percentage}")
 
 
 def _check_names(plugins: Mapping[str, _PluginSet], at: str) -> None:
@@ -203,7 +203,7 @@ def _check_names(plugins: Mapping[str, _PluginSet], at: str) -> None:
                 raise ProfileError(f"{where}.name: {on.name} is there twice")
             seen.add(name)
             if not 0 <= on.weight <= HEAVIEST:
-                raise ProfileError(f"{where}.weight: want 0 to {HEAVIEST}, not {on.weight}")
+                raise ProfileError(f"{where}.weight: must be 0 to {HEAVIEST}, not {on.weight}")
         for i, off in enumerate(plugin_set.disabled or ()):
             _known_name(off.name, f"{at}.{point}.disabled[{i}].name", point, allow_all=True)
 

@@ -51,7 +51,7 @@ def gpu_request(pod: SchedulerPod) -> GpuRequest:
         return GpuRequest(count=min(whole, MOST_DEVICES + 1), models=models) if whole else NO_GPU
     count = _number(annotations, COUNT, MOST_DEVICES)
     if milli is not None and memory is not None:
-        raise GpuRequestError(f"{MILLI} and {MEMORY_MIB}: want one or the other")
+        raise GpuRequestError(f"{MILLI} and {MEMORY_MIB}: set one or the other")
     return GpuRequest(
         count=1 if count is None else count, milli=milli or WHOLE_MILLI, memory_mib=memory or 0, models=models
     )
@@ -69,9 +69,9 @@ def _number(annotations: dict[str, str], key: str, most: int) -> int | None:
     number = whole_number(text, 1, _UNBOUNDED)
     if number is None:
         shown = text if len(text) <= 40 else f"{text[:37]}..."
-        raise GpuRequestError(f"{key}: want a whole number above zero, not {shown!r}")
+        raise GpuRequestError(f"{key}: must be a whole number above zero, not {shown!r}")
     if number > most:
-        raise GpuRequestError(f"{key}: want 1 to {most}, not {number}")
+        raise GpuRequestError(f"{key}: must be 1 to {most}, not {number}")
     return number
 
 

@@ -179,9 +179,9 @@ def parse_args(
 def _own(args: PluginArgs, given: _OwnArgs, at: str) -> PluginArgs:
     """What Kubernetes has no word for."""
     if given.pick is not None and given.pick not in PICKS:
-        raise ProfileError(f"{at}.pick: want one of {', '.join(PICKS)}, not {given.pick!r}")
+        raise ProfileError(f"{at}.pick: must be one of {', '.join(PICKS)}, not {given.pick!r}")
     if given.load_basis is not None and given.load_basis not in BASES:
-        raise ProfileError(f"{at}.loadBasis: want one of {', '.join(BASES)}, not {given.load_basis!r}")
+        raise ProfileError(f"{at}.loadBasis: must be one of {', '.join(BASES)}, not {given.load_basis!r}")
     return msgspec.structs.replace(args, pick=given.pick or args.pick, load_basis=given.load_basis or args.load_basis)
 
 
@@ -195,10 +195,10 @@ def _fit(args: PluginArgs, fit: _FitArgs, at: str) -> PluginArgs:
         strategy = _strategy(fit.scoring_strategy, f"{at}.scoringStrategy")
     for i, name in enumerate(fit.ignored_resources or ()):
         if RESOURCE_NAME.fullmatch(name) is None:
-            raise ProfileError(f"{at}.ignoredResources[{i}]: want the name of a resource, not {name!r}")
+            raise ProfileError(f"{at}.ignoredResources[{i}]: must be the name of a resource, not {name!r}")
     for i, name in enumerate(fit.ignored_resource_groups or ()):
         if "/" in name or RESOURCE_NAME.fullmatch(name) is None:
-            raise ProfileError(f"{at}.ignoredResourceGroups[{i}]: want what stands before the slash, not {name!r}")
+            raise ProfileError(f"{at}.ignoredResourceGroups[{i}]: must be what stands before the slash, not {name!r}")
     return msgspec.structs.replace(
         args,
         ignored_resources=frozenset(fit.ignored_resources or ()),
@@ -215,14 +215,14 @@ def _strategy(strategy: _Strategy, at: str) -> Strategy:
         points = strategy.requested_to_capacity_ratio.shape if strategy.requested_to_capacity_ratio else ()
         where = f"{at}.requestedToCapacityRatio.shape"
         if not points:
-            raise ProfileError(f"{where}: want at least one point")
+            raise ProfileError(f"{where}: must have at least one point")
         for i, point in enumerate(points):
             if not 0 <= point.utilization <= 100:
-                raise ProfileError(f"{where}[{i}].utilization: want 0 to 100, not {point.utilization}")
+                raise ProfileError(f"{where}[{i}].utilization: must be 0 to 100, not {point.utilization}")
             if not 0 <= point.score <= 10:
-                raise ProfileError(f"{where}[{i}].score: want 0 to 10, not {point.score}")
+                raise ProfileError(f"{where}[{i}].score: must be 0 to 10, not {point.score}")
             if i and point.utilization <= points[i - 1].utilization:
-                raise ProfileError(f"{where}[{i}].utilization: want more than the point before")
+                raise ProfileError(f"{where}[{i}].utilization: must be more than the point before")
         shape = tuple((point.utilization, 10 * point.score) for point in points)
     return Strategy(strategy.type, _weights(strategy.resources, f"{at}.resources"), shape)
 
@@ -232,9 +232,9 @@ def _weights(resources: Sequence[_ResourceSpec] | None, at: str) -> Weights:
         return CPU_AND_MEMORY
     for i, resource in enumerate(resources):
         if not resource.name:
-            raise ProfileError(f"{at}[{i}].name: want the name of a resource")
+            raise ProfileError(f"{at}[{i}].name: must be the name of a resource")
         if not 0 <= resource.weight <= 100:
-            raise ProfileError(f"{at}[{i}].weight: want 1 to 100, not {resource.weight}")
+            raise ProfileError(f"{at}[{i}].weight: must be 1 to 100, not {resource.weight}")
     return tuple((resource.name, resource.weight or 1) for resource in resources)
 
 
@@ -242,7 +242,7 @@ def _balanced(args: PluginArgs, given: _BalancedArgs, at: str) -> PluginArgs:
     weights = _weights(given.resources, f"{at}.resources")
     for i, (name, weight) in enumerate(weights):
         if weight != 1:
-            raise ProfileError(f"{at}.resources[{i}].weight: want 1, since balance knows no weights, not {weight}")
+            raise ProfileError(f"{at}.resources[{i}].weight: must be 1, since balance knows no weights, not {weight}")
         if name in [before for before, _ in weights[:i]]:
             raise ProfileError(f"{at}.resources[{i}].name: {name} is there twice")
     return msgspec.structs.replace(args, balanced=weights)
@@ -250,7 +250,7 @@ def _balanced(args: PluginArgs, given: _BalancedArgs, at: str) -> PluginArgs:
 
 def _inter_pod(args: PluginArgs, given: _InterPodArgs, at: str) -> PluginArgs:
     if not 0 <= given.hard_pod_affinity_weight <= 100:
-        raise ProfileError(f"{at}.hardPodAffinityWeight: want 0 to 100, not {given.hard_pod_affinity_weight}")
+        raise ProfileError(f"{at}.hardPodAffinityWeight: must be 0 to 100, not {given.hard_pod_affinity_weight}")
     affinity = AffinityArgs(
         hard_weight=given.hard_pod_affinity_weight, ignores_existing=given.ignore_preferred_terms_of_existing_pods
     )
@@ -264,16 +264,16 @@ def _spread(args: PluginArgs, given: _SpreadArgs, at: str) -> PluginArgs:
             raise ProfileError(f"{at}.defaultConstraints: only with defaultingType List")
         return msgspec.structs.replace(args, spread=SpreadArgs(defaults=SYSTEM_DEFAULTS, system=True))
     if given.defaulting_type != "List":
-        raise ProfileError(f"{at}.defaultingType: want System or List, not {given.defaulting_type!r}")
+        raise ProfileError(f"{at}.defaultingType: must be System or List, not {given.defaulting_type!r}")
     seen: set[tuple[str, str]] = set()
     for i, constraint in enumerate(constraints):
         where = f"{at}.defaultConstraints[{i}]"
         if constraint.max_skew <= 0:
-            raise ProfileError(f"{where}.maxSkew: want more than zero, not {constraint.max_skew}")
+            raise ProfileError(f"{where}.maxSkew: must be more than zero, not {constraint.max_skew}")
         if not constraint.topology_key:
-            raise ProfileError(f"{where}.topologyKey: want a label key")
+            raise ProfileError(f"{where}.topologyKey: must be a label key")
         if constraint.when_unsatisfiable not in (HARD, SOFT):
-            raise ProfileError(f"{where}.whenUnsatisfiable: want {HARD} or {SOFT}")
+            raise ProfileError(f"{where}.whenUnsatisfiable: must be {HARD} or {SOFT}")
         if constraint.label_selector is not None:
             raise ProfileError(f"{where}.labelSelector: defaults select what services and controllers select")
         kind = (constraint.topology_key, constraint.when_unsatisfiable)
@@ -305,18 +305,20 @@ def _node_affinity(args: PluginArgs, given: _NodeAffinityArgs, at: str) -> Plugi
 def _preemption(args: PluginArgs, given: _PreemptionArgs, at: str) -> PluginArgs:
     percentage, absolute = given.min_candidate_nodes_percentage, given.min_candidate_nodes_absolute
     if not 0 <= percentage <= 100:
-        raise ProfileError(f"{at}.minCandidateNodesPercentage: want 0 to 100, not {percentage}")
+        raise ProfileError(f"{at}.minCandidateNodesPercentage: must be 0 to 100, not {percentage}")
     if absolute < 0:
-        raise ProfileError(f"{at}.minCandidateNodesAbsolute: want zero or more, not {absolute}")
+        raise ProfileError(f"{at}.minCandidateNodesAbsolute: must be zero or more, not {absolute}")
     if not percentage and not absolute:
-        raise ProfileError(f"{at}.minCandidateNodesPercentage: want more than zero where minCandidateNodesAbsolute is")
+        raise ProfileError(
+            f"{at}.minCandidateNodesPercentage: must be more than zero where minCandidateNodesAbsolute is"
+        )
     preemption = msgspec.structs.replace(args.preemption, least_percentage=percentage, least_absolute=absolute)
     return msgspec.structs.replace(args, preemption=preemption)
 
 
 def _volume_binding(args: PluginArgs, given: _VolumeBindingArgs, at: str) -> PluginArgs:
     if given.bind_timeout_seconds < 0:
-        raise ProfileError(f"{at}.bindTimeoutSeconds: want zero or more, not {given.bind_timeout_seconds}")
+        raise ProfileError(f"{at}.bindTimeoutSeconds: must be zero or more, not {given.bind_timeout_seconds}")
     if given.shape:
         raise ProfileError(f"{at}.shape: leave it out; scores by storage capacity are off, as in Kubernetes")
     # Zero means what is usual, as in Kubernetes.
@@ -333,15 +335,15 @@ def _min_fragment(args: PluginArgs, given: _MinFragmentArgs, at: str) -> PluginA
             ("gpuMilli", pods.gpu_milli, 1, WHOLE_MILLI),
         ):
             if not least <= value <= most:
-                raise ProfileError(f"{where}.{name}: want {least} to {most}, not {value}")
+                raise ProfileError(f"{where}.{name}: must be {least} to {most}, not {value}")
         amounts = []
         for name, quantity in ((CPU, pods.cpu), (MEMORY, pods.memory)):
             try:
                 amounts.append(amount(name, nanos(quantity)))
             except ValueError:
-                raise ProfileError(f"{where}.{name}: want a quantity, not {quantity!r}") from None
+                raise ProfileError(f"{where}.{name}: must be a quantity, not {quantity!r}") from None
             if not 0 <= amounts[-1] < MOST_AMOUNT:
-                raise ProfileError(f"{where}.{name}: want an amount that a node could have, not {quantity!r}")
+                raise ProfileError(f"{where}.{name}: must be an amount that a node could have, not {quantity!r}")
         mib = -(-amounts[1] // MIB)
         expected.append(ExpectedPods(pods.pods, amounts[0], mib, pods.gpus, pods.gpu_milli, pods.gpu_models))
     return msgspec.structs.replace(args, expected=tuple(expected))

@@ -118,7 +118,7 @@ def predicates_for(conditions: Conditions, *, locality: bool = False) -> tuple[s
 def job_profile(policy: str, base: Profile, *, job_label: str = "", is_leader: bool = False) -> Profile:
     """The rules of a profile with a job-level policy in place of its scores."""
     if policy not in JOB_POLICIES:
-        raise ProfileError(f"policy: want one of {', '.join(JOB_POLICIES)}, not {policy!r}")
+        raise ProfileError(f"policy: must be one of {', '.join(JOB_POLICIES)}, not {policy!r}")
     args = msgspec.structs.replace(base.args, job_label=job_label, is_leader=is_leader)
     return Profile(base.name, base.predicates, ((PRIORITIES[policy](args), 1),), args)
 

@@ -82,7 +82,7 @@ class Unit(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.members:
-            raise ValueError(f"unit {self.key!r}: want at least one member")
+            raise ValueError(f"unit {self.key!r}: must have at least one member")
 
     @property
     def needed(self) -> int:
