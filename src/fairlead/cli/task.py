@@ -4,6 +4,7 @@ Tasks are read and written on the cluster, with the rights of the kubeconfig; re
 """
 
 import urllib.parse
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -105,7 +106,7 @@ def report(
 @cluster_options
 def run_now(what: str, target: Target) -> None:
     """Start the next round of a task now."""
-    _annotate(what, {RUN_NOW: rfc3339_micro(RealClock().now())}, "starts its next round", target)
+    _annotate(what, {RUN_NOW: rfc3339_micro(RealClock().now())}, run_now_effect, target)
 
 
 @task.command()
@@ -134,11 +135,21 @@ def delete(what: str, target: Target) -> None:
     click.echo(f"{kind.lower()}/{name} deleted")
 
 
-def _annotate(what: str, annotations: dict[str, str | None], effect: str, target: Target) -> None:
+def run_now_effect(task: Task) -> str:
+    if task.status.finish:
+        return "is finished: no round is left to start"
+    if task.metadata.annotations.get(SUSPEND) == "true":
+        return "is suspended: its next round starts when it is resumed"
+    return "starts its next round"
+
+
+def _annotate(
+    what: str, annotations: dict[str, str | None], effect: str | Callable[[Task], str], target: Target
+) -> None:
     kind, name = _parse(what)
     patch = {"metadata": {"annotations": annotations}}
-    target.run(lambda client: client.patch(KINDS[kind], name, patch))
-    click.echo(f"{kind.lower()}/{name} {effect}")
+    changed: Task = target.run(lambda client: client.patch(KINDS[kind], name, patch))
+    click.echo(f"{kind.lower()}/{name} {effect if isinstance(effect, str) else effect(changed)}")
 
 
 def _parse(what: str) -> tuple[str, str]:
