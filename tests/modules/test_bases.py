@@ -11,7 +11,7 @@ from fairlead.cluster.errors import no_answer
 from fairlead.model.node import Node
 from fairlead.modules.arklet import Answer, read_answer
 from fairlead.modules.base_node import NodeOptions
-from fairlead.modules.bases import Bases, Refused, Trust, parse_networks
+from fairlead.modules.bases import Bases, Refused, Trust, parse_networks, with_pod_of
 from fairlead.modules.client import ArkletClient, TunnelAddress, connections
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
 from fairlead.modules.names import BEGUN, LEDGER
@@ -313,3 +313,10 @@ async def test_a_base_heard_before_its_node_is_taken_up_keeps_what_the_node_says
     await rig.hear()
     (profile,) = rig.kubelet.nodes.values()
     assert {key: profile.annotations[key] for key in notes} == notes
+
+
+def test_a_base_whose_pod_is_on_its_way_out_stays_that_pod_s() -> None:
+    known = Heartbeat(ip="10.0.0.1", pod_namespace="ns", pod_name="base-0", pod_uid="u-1")
+    assert with_pod_of(known, Heartbeat(ip="10.0.0.1")).pod_uid == "u-1"
+    assert with_pod_of(known, Heartbeat(ip="10.0.0.2")).pod_uid == ""
+    assert with_pod_of(known, Heartbeat(ip="10.0.0.1", pod_uid="u-2")).pod_uid == "u-2"

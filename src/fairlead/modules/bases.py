@@ -103,6 +103,13 @@ def read_begun(text: str) -> dict[str, tuple[str, ...]]:
         return {}
 
 
+def with_pod_of(known: Heartbeat, beat: Heartbeat) -> Heartbeat:
+    """A base that does not say which pod it is, at the address of one that was: a pod on its way out, say."""
+    if beat.pod_uid or known.ip != beat.ip:
+        return beat
+    return replace(beat, pod_namespace=known.pod_namespace, pod_name=known.pod_name, pod_uid=known.pod_uid)
+
+
 def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
 
@@ -358,6 +365,7 @@ class Bases:
                 raise Elsewhere(f"another replica serves node {name}")
             # Heard before its node was taken up: what the node says of modules and healing must not be lost.
             node = await self._find_node(name) if self._find_node is not None else None
+            base.beat = beat = beat if node is None else with_pod_of(remember(node), beat)
             if name in self._bases:
                 self._count("refused")
                 raise Refused(f"another base is node {name}")
