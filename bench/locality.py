@@ -20,6 +20,7 @@ import json
 import random
 import statistics
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +32,8 @@ from bench.locality_kube import KubeScheduling, kube_scheduling
 from fairlead.data.capability import ADDITIONS
 from fairlead.data.explain import answered
 from fairlead.data.facts import Ref, Sources
-from fairlead.data.levels import level
+from fairlead.data.fluid_reviews import demand_weight
+from fairlead.data.levels import demand_share, level
 from fairlead.data.mutate import MutateOptions, PodReview
 from fairlead.data.names import DatasetName
 from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES, Claim, Dataset, FluidRuntime
@@ -327,19 +329,22 @@ class Simulation:
         if (i, gone) in self.draining:
             return
         if self.variant == "ours3":
-            # Those who read there now, and those for whom there would be room.
-            demand = {
-                number: self._room(f"n{number}") / MEAN_CPUS for number in range(NODES) if number not in each.shares
-            }
-            for arrival, number in self.placed.values():
-                if i in arrival.datasets and number in demand:
-                    demand[number] += 1
-            lot = max(demand, key=lambda number: (demand[number], -number))
+            lot = self._wanted(i)
         del each.shares[gone]
         each.shares[lot] = share
         for number in (gone, lot):
             self._show(number)
         self._learn()
+
+    def _wanted(self, i: int) -> int:
+        """The node that a new worker gets: by the demand labels of nodes and the terms of workers, as kube-scheduler
+        weighs preferred terms against free room."""
+        readers = Counter(number for arrival, number in self.placed.values() if i in arrival.datasets)
+        free = [number for number in range(NODES) if number not in self.data[i].shares]
+        terms = {number: demand_weight(level(demand_share(readers, readers[number]))) for number in free}
+        most = max(terms.values()) or 1
+        scores = {number: 2 * terms[number] / most + self._room(f"n{number}") / CPUS for number in free}
+        return max(free, key=lambda number: (scores[number], -number))
 
     def _drain(self, i: int) -> int:
         number = max(self.data[i].shares)

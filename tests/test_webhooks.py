@@ -4,8 +4,9 @@ import asyncio
 import base64
 import copy
 import ssl
+import warnings
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -163,4 +164,36 @@ async def test_s75_a_wrong_name_is_refused_in_the_handshake_and_old_protocols_ar
                 assert answer.status == 200
             with pytest.raises(aiohttp.ClientConnectorCertificateError):
                 await http.get(url, ssl=trusting, server_hostname="other.example")
-            assert webhooks._context.minimum_version >= ssl.TLSVersion.TLSv1_2
+            host, _, port = webhooks._url.removeprefix("https://").rpartition(":")
+            with pytest.raises((ssl.SSLError, ConnectionResetError)):
+                await asyncio.open_connection(host, int(port), ssl=_only_tls_1_1())
+
+
+async def test_the_client_of_old_protocols_would_be_served_by_a_server_that_speaks_them() -> None:
+    """Else its refusal by the webhooks would show nothing."""
+    cluster = Cluster()
+    async with leading(cluster) as (webhooks,):
+        client, old = _only_tls_1_1(), webhooks._context
+        _speak_old(old)
+        there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+        sides = (client.wrap_bio(back, there), old.wrap_bio(there, back, server_side=True))
+        for side in sides * 4:
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+        assert sides[0].version() == "TLSv1.1"
+
+
+def _only_tls_1_1() -> ssl.SSLContext:
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    _speak_old(client)
+    return client
+
+
+def _speak_old(context: ssl.SSLContext) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = ssl.TLSVersion.TLSv1_1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    # Below the level that OpenSSL has today, at which it would not even try.
+    context.set_ciphers("ALL:@SECLEVEL=0")

@@ -30,6 +30,12 @@ def level(share: float, current: int = 0) -> int:
     return math.ceil(round(STEPS * min(1.0, share), 9))
 
 
+def demand_share(readers: Mapping[Any, int], here: int) -> float:
+    """How many of a dataset's readers a node has, beside the node that has most. `readers`: by node."""
+    most = max(readers.values(), default=0)
+    return here / most if most else 0.0
+
+
 def levels_of(
     node: CacheNode,
     datasets: Mapping[str, Dataset],
@@ -47,10 +53,10 @@ def levels_of(
         here = readers.get(node.metadata.name, 0)
         if held is None and not here:
             continue
-        name, most = name_of(dataset), max(readers.values(), default=0)
+        name = name_of(dataset)
         shares: tuple[tuple[Callable[[], str], float], ...] = (
             (name.level_key, value(of_dataset, held) if of_dataset is not None and held is not None else 0.0),
-            (name.demand_key, here / most if most else 0.0),
+            (name.demand_key, demand_share(readers, here)),
         )
         for make_key, share in shares:
             try:
