@@ -134,7 +134,9 @@ async def test_who_may_not_create_jobs_gets_no_answer(setting: Setting) -> None:
     ("body", "message"),
     [
         pytest.param({"kind": "Job", "spec": {}}, "kind: must be TYJob, not 'Job'", id="another kind"),
-        pytest.param({"metadata": {"namespace": "lab"}, "spec": spec_json(0)}, "$.workerSets[0].counts", id="invalid"),
+        pytest.param(
+            {"metadata": {"namespace": "lab"}, "spec": spec_json(0)}, "spec.workerSets[0].counts", id="invalid"
+        ),
         pytest.param(["job"], "the body is not what was expected", id="no object"),
         pytest.param(b'{"spec": "\xff"}', "the body is not what was expected", id="no UTF-8"),
         pytest.param(b'{"spec": ' + b'{"a":' * 40_000, "the body is not what was expected", id="too deep"),

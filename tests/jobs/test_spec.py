@@ -51,9 +51,9 @@ def leader(**pod: Any) -> dict[str, Any]:
 
 
 BAD = {
-    "s09 priority 0": (spec_json(priority=0), "$.priority"),
-    "s09 priority 11": (spec_json(priority=11), "$.priority"),
-    "s10 counts 0": (spec_json(0), "$.workerSets[0].counts"),
+    "s09 priority 0": (spec_json(priority=0), "spec.priority"),
+    "s09 priority 11": (spec_json(priority=11), "spec.priority"),
+    "s10 counts 0": (spec_json(0), "spec.workerSets[0].counts"),
     "s11 a policy misspelt": (
         spec_json(schedulerPolicy={"basicPolicy": "MinFragmen"}),
         "spec.schedulerPolicy.basicPolicy: 'MinFragmen' is not one of Gang, BinPack, LeaderFirst, MinFragment, "
@@ -73,12 +73,12 @@ BAD = {
         spec_json(workerSets=[{"name": "a", "template": template()}] * 2),
         "spec.workerSets: names",
     ),
-    "s15 no sets": (spec_json(workerSets=[]), "$.workerSets"),
+    "s15 no sets": (spec_json(workerSets=[]), "spec.workerSets"),
     "s16 no containers": (spec_json(leader=leader(containers=[])), "spec.leader.template.spec.containers"),
-    "s18 restartLimit −1": (spec_json(restartLimit=-1), "$.restartLimit"),
+    "s18 restartLimit −1": (spec_json(restartLimit=-1), "spec.restartLimit"),
     "s19 nodeName": (spec_json(leader=leader(nodeName="n1")), "spec.leader.template.spec.nodeName"),
-    "minWorkersNum −1": (spec_json(minWorkersNum=-1), "$.minWorkersNum"),
-    "a name that is no label": (spec_json(leader={**leader(), "name": "The_Leader"}), "$.leader.name"),
+    "minWorkersNum −1": (spec_json(minWorkersNum=-1), "spec.minWorkersNum"),
+    "a name that is no label": (spec_json(leader={**leader(), "name": "The_Leader"}), "spec.leader.name"),
     "a leader that is called like a worker": (spec_json(leader={**leader(), "name": "actors-0"}), "spec.leader.name"),
     "a volume twice": (
         spec_json(volumes=[{"name": "v", "emptyDir": {}}], leader=leader(volumes=[{"name": "v", "emptyDir": {}}])),
@@ -90,19 +90,25 @@ BAD = {
     ),
     "no spec at all": (None, "spec: "),
     "a spec of another kind": (["leader"], "spec: "),
-    "a container that is none": (spec_json(leader=leader(containers=["x"])), "$.spec.containers[0]"),
-    "an init container that is none": (spec_json(leader=leader(initContainers=[[]])), "$.spec.initContainers[0]"),
+    "a container that is none": (spec_json(leader=leader(containers=["x"])), "spec.leader.template.spec.containers[0]"),
+    "an init container that is none": (
+        spec_json(leader=leader(initContainers=[[]])),
+        "spec.leader.template.spec.initContainers[0]",
+    ),
     "environment that is none": (
         spec_json(leader=leader(containers=[{"name": "m", "env": "x"}])),
-        "$.spec.containers[0].env",
+        "spec.leader.template.spec.containers[0].env",
     ),
-    "volumes that are none": (spec_json(leader=leader(volumes=[{"name": []}])), "$.spec.volumes[0].name"),
-    "shared volumes that are none": (spec_json(volumes=[{"name": {}}]), "spec.volumes: "),
+    "volumes that are none": (
+        spec_json(leader=leader(volumes=[{"name": []}])),
+        "spec.leader.template.spec.volumes[0].name",
+    ),
+    "shared volumes that are none": (spec_json(volumes=[{"name": {}}]), "spec.volumes[0].name: "),
     "labels that are none": (
         spec_json(leader={"name": "learner", "template": {**template(), "metadata": {"labels": ["a"]}}}),
-        "$.metadata.labels",
+        "spec.leader.template.metadata.labels",
     ),
-    "a template of another kind": (spec_json(leader={"name": "learner", "template": "pod"}), "$.leader.template"),
+    "a template of another kind": (spec_json(leader={"name": "learner", "template": "pod"}), "spec.leader.template"),
 }
 
 

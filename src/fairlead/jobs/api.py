@@ -34,6 +34,7 @@ from fairlead.jobs.spec import (
 from fairlead.jobs.trials import Trials as TemplateTrials
 from fairlead.jobs.units import pending_job, unit_of
 from fairlead.jobs.what_if import Comparison, WhatIf, compare, what_if
+from fairlead.model import mistakes
 from fairlead.model.meta import ApiStruct, Condition
 from fairlead.model.times import rfc3339
 from fairlead.web.guard import Action, Guard
@@ -250,7 +251,7 @@ class JobApi:
         try:
             job = msgspec.convert(manifest, TYJob)
         except msgspec.ValidationError as problem:
-            raise Problem(400, "BadRequest", f"not a TYJob: {problem}") from None
+            raise Problem(400, "BadRequest", mistakes.sentence(problem, manifest, "").lstrip(".")) from None
         metadata = msgspec.structs.replace(
             job.metadata,
             namespace=job.metadata.namespace or "default",

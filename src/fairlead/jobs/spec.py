@@ -4,13 +4,13 @@ The mirrors hold spec and status as plain JSON, which `parse_spec` and `parse_st
 validation is one job's problem and stops no other.
 """
 
-import difflib
 import re
 from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import Meta
 
+from fairlead.model import mistakes
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ApiStruct, Condition
 from fairlead.model.numbers import Int32
@@ -44,6 +44,16 @@ CleanPodPolicy = Literal["Running", "All", "None"]
 PlacementPolicy = Literal["BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity"]
 BasicPolicy = Literal["Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity"]
 QueuePolicy = Literal["Priority", "DRF"]
+DrfBasis = Literal["request", "allocated"]
+TopologyMode = Literal["Required", "Preferred"]
+AddressMode = Literal["DNS", "IP"]
+CHOICES: Final = {
+    "spec.cleanPodPolicy": get_args(CleanPodPolicy),
+    "spec.addressMode": get_args(AddressMode),
+    "spec.schedulerPolicy.drfBasis": get_args(DrfBasis),
+    "spec.schedulerPolicy.topology.mode": get_args(TopologyMode),
+}
+"""Where only some values are allowed, which the server says too."""
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 GANG: Final = "Gang"
@@ -64,9 +74,7 @@ class Topology(ApiStruct, frozen=True):
     """All pods within one domain of a node label."""
 
     key: Annotated[str, Meta(min_length=1, max_length=317, description="The node label, such as rack.")]
-    mode: Annotated[
-        Literal["Required", "Preferred"], _described("Preferred: anywhere when no single domain has room.")
-    ] = "Required"
+    mode: Annotated[TopologyMode, _described("Preferred: anywhere when no single domain has room.")] = "Required"
 
 
 class SchedulerPolicy(ApiStruct, frozen=True):
@@ -79,9 +87,9 @@ class SchedulerPolicy(ApiStruct, frozen=True):
         str, _described("Gang: all pods or none. The others: the leader and minWorkersNum workers, by that policy.")
     ] = "BinPack"
     placement: Annotated[str, _described("The placement policy of a Gang.")] = ""
-    drf_basis: Annotated[
-        Literal["request", "allocated"], _described("What a DRF share counts: the job's requests, or the queue's use.")
-    ] = "request"
+    drf_basis: Annotated[DrfBasis, _described("What a DRF share counts: the job's requests, or the queue's use.")] = (
+        "request"
+    )
     topology: Topology | None = None
 
 
@@ -129,9 +137,7 @@ class JobSpec(ApiStruct, frozen=True):
     estimated_run_seconds: (
         Annotated[int, Meta(ge=1, le=MOST_SECONDS, description="How long it is expected to run, for backfill.")] | None
     ) = None
-    address_mode: Annotated[
-        Literal["DNS", "IP"], _described("Whether workers get the leader's DNS name or its IP.")
-    ] = "DNS"
+    address_mode: Annotated[AddressMode, _described("Whether workers get the leader's DNS name or its IP.")] = "DNS"
     count_infra_failures: Annotated[
         bool, _described("Whether the loss of a node and evictions by Fairlead count as restarts.")
     ] = False
@@ -360,7 +366,7 @@ def parse_spec(job: TYJob) -> JobSpec | str:
     try:
         spec = msgspec.convert(job.spec, JobSpec)
     except msgspec.ValidationError as problem:
-        return f"spec: {problem}"
+        return mistakes.sentence(problem, job.spec, "spec", CHOICES)
     return "; ".join(problems(job.metadata.name, spec)) or spec
 
 
@@ -412,7 +418,7 @@ def problems(job: str, spec: JobSpec) -> list[str]:
     try:
         shared = {each.name for each in msgspec.convert(spec.volumes, tuple[_NamedPart, ...])}
     except msgspec.ValidationError as problem:
-        return [*found, f"spec.volumes: {problem}"]
+        return [*found, mistakes.sentence(problem, spec.volumes, "spec.volumes")]
     for field, template in templates(spec):
         found += _template_problems(field, template, shared)
     return found
@@ -455,7 +461,7 @@ def _template_problems(field: str, template: Json, shared: set[str]) -> list[str
     try:
         pod = msgspec.convert(template, _Template).spec
     except msgspec.ValidationError as problem:
-        return [f"{field}: {problem}"]
+        return [mistakes.sentence(problem, template, field)]
     if pod is None or not pod.containers:
         return [f"{field}.spec.containers: at least one container is needed"]
     found = []
@@ -468,8 +474,4 @@ def _template_problems(field: str, template: Json, shared: set[str]) -> list[str
 
 
 def _unknown(field: str, value: str, known: tuple[str, ...]) -> list[str]:
-    if value in known:
-        return []
-    near = difflib.get_close_matches(value.lower(), [each.lower() for each in known], 1, 0.5)
-    hint = next((f"; did you mean {each}?" for each in known if near and each.lower() == near[0]), "")
-    return [f"{field}: {value!r} is not one of {', '.join(known)}{hint}"]
+    return [] if value in known else [mistakes.not_one_of(field, value, known)]
