@@ -312,7 +312,8 @@ class Rest(Reader):
         """Server-side apply; True when that created the object, which `permit_create` may refuse."""
 
         async def write() -> tuple[bytes, bool]:
-            copy = replace(sent, value=copied(sent.value))
+            value = await self.heavy.run(len(sent.raw), copied, sent.value)
+            copy = replace(sent, value=value)
             return await self._apply(resource, namespace, name, copy, options, subresource, warn, permit_create)
 
         return await self.until_written(write)
