@@ -1,9 +1,9 @@
 """The modules controller killed (-9) before and after every write and every call to a base, on a real server.
 
-Part of `scripts/soak modules`; the short form is in tests/kube/test_modules_soak.py. Replicas are processes; their
-requests pass a gate of this process, and the bases are in this process, so that either can kill the sender at a call
-that was not met before: once before it is carried out, once after. Meanwhile bases answer by half, twice, late or as
-something else. Pods of bases are read and deleted by a kubeconfig of their own, with the role `fairlead-base-pods`
+Part of `scripts/soak modules`; tests/modules/test_crashes.py does the same in one process. Replicas are processes.
+Their requests pass a gate of this process, and the bases are in this process, so that either can kill the sender at a
+call that was not met before: once before it is carried out, once after. Meanwhile bases answer by half, twice, late or
+as something else. Pods of bases are read and deleted by a kubeconfig of their own, with the role `fairlead-base-pods`
 and no other. What the bases did and the server's audit log are the judge.
 """
 
