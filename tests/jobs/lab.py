@@ -6,8 +6,11 @@ objects; `Kubelet` reports bound pods as running and removes those that are bein
 
 import asyncio
 import contextlib
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -95,9 +98,31 @@ def beating(status: Json) -> Json:
     return {**status, "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": now}]}
 
 
+@dataclass(frozen=True, slots=True)
+class Fairlead:
+    """A running Fairlead, for what is asked of it over HTTP."""
+
+    url: str
+    token: str
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        """Its answer; None while it has none yet."""
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        content = None if body is None else msgspec.json.encode(body)
+        request = urllib.request.Request(self.url + path, content, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return msgspec.json.decode(answer.read())
+        except urllib.error.HTTPError as refusal:
+            if refusal.code == 503:
+                return None
+            raise AssertionError(f"{path}: {refusal.code} {refusal.read().decode()}") from None
+
+
 class Lab:
-    def __init__(self, api: Api, kubelet: Kubelet, name: str) -> None:
+    def __init__(self, api: Api, kubelet: Kubelet, name: str, fairlead: Fairlead | None = None) -> None:
         self.api = api
+        self._fairlead = fairlead
         self.kubelet = kubelet
         self.namespace = name
         self.jobs = f"/apis/fairlead.io/v1alpha1/namespaces/{name}/tyjobs"
@@ -170,10 +195,26 @@ class Lab:
             pod["containers"] = [{**pod["containers"][0], "resources": {"requests": {"cpu": cpu}}}]
         return spec
 
+    def manifest(self, name: str, spec: Json) -> Json:
+        metadata = {"name": name, "namespace": self.namespace}
+        return {"apiVersion": "fairlead.io/v1alpha1", "kind": "TYJob", "metadata": metadata, "spec": spec}
+
     async def submit(self, name: str, spec: Json) -> Json:
-        body = {"apiVersion": "fairlead.io/v1alpha1", "kind": "TYJob", "metadata": {"name": name}, "spec": spec}
-        made: Json = await self.api.call("POST", self.jobs, body)
+        made: Json = await self.api.call("POST", self.jobs, self.manifest(name, spec))
         return made
+
+    async def ask(self, path: str, body: Any = None) -> Any:
+        """The running Fairlead's answer."""
+        fairlead = self._fairlead
+        found: list[Any] = []
+        assert fairlead is not None
+
+        async def is_answered() -> bool:
+            found[:] = [await asyncio.to_thread(fairlead.ask, path, body)]
+            return found[0] is not None
+
+        await self.until(is_answered, f"an answer to {path}")
+        return found[0]
 
     def queue_name(self, name: str) -> str:
         return f"{name}-{self.namespace}"
@@ -230,6 +271,18 @@ class Lab:
         except AssertionError as problem:
             raise AssertionError(f"{problem}; the status is {status}") from None
         return status
+
+    async def age(self, name: str, field: str, seconds: float) -> None:
+        """A time in the status becomes so much older, as if that had passed."""
+        before = datetime.fromisoformat((await self.status(name))[field])
+        at = (before - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        await self.api.call("PATCH", f"{self.jobs}/{name}/status", {"status": {field: at}})
+
+    async def until_bound(self, name: str) -> None:
+        async def is_bound() -> bool:
+            return bool((await self.pods()).get(name, {}).get("spec", {}).get("nodeName"))
+
+        await self.until(is_bound, f"{name} is bound")
 
     async def until_running(self, name: str, ready: str = "") -> Json:
         wanted: Json = {"ready": ready} if ready else {}
@@ -288,9 +341,9 @@ class Lab:
         status |= {"phase": phase, "conditions": []} if phase else {}
         await self.api.call("PATCH", f"{self.pods_path}/{name}/status", {"status": status})
 
-    async def foreign_pod(self, name: str, node: str, cpu: str) -> None:
+    async def foreign_pod(self, name: str, node: str, cpu: str, memory: str = "0") -> None:
         """A pod that somebody else bound there."""
-        container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+        container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
         spec = {"containers": [container], "nodeName": self.node_name(node), "terminationGracePeriodSeconds": 0}
         await self.api.call("POST", self.pods_path, {"metadata": {"name": name}, "spec": spec})
 

@@ -38,17 +38,24 @@ class Observer:
         return found
 
     def complaints(self) -> list[str]:
-        """Everything wrong in any state that somebody could have read."""
-        held: dict[str, dict[str, Json]] = {"TYJob": {}, "Pod": {}}
+        """Everything wrong in any state that somebody could have read; each event is judged by the job it is about."""
+        jobs: dict[str, Json] = {}
+        pods: dict[str, dict[str, Json]] = {}
         found: list[str] = []
         for event in self.events():
-            thing = event["object"]
-            key = f"{thing['metadata']['namespace']}/{thing['metadata']['name']}"
-            if event["type"] == "DELETED":
-                held[thing["kind"]].pop(key, None)
+            thing, is_gone = event["object"], event["type"] == "DELETED"
+            metadata = thing["metadata"]
+            if thing["kind"] == "TYJob":
+                owner = metadata["uid"]
+                held = jobs
             else:
-                held[thing["kind"]][key] = thing
-            found += judge(held["TYJob"].values(), held["Pod"].values())
+                owner = next((each["uid"] for each in metadata.get("ownerReferences") or ()), "")
+                held = pods.setdefault(owner, {})
+            held.pop(metadata["uid"], None)
+            if not is_gone:
+                held[metadata["uid"]] = thing
+            if owner in jobs:
+                found += judge([jobs[owner]], pods.get(owner, {}).values())
         return found
 
 

@@ -1,7 +1,7 @@
 """The scenarios of the job specification, by number, on a live cluster; each in a Lab of its own, all side by side.
 
-Left to other tests are those that need a clock of their own (52's grace, 57, 67), a whole cluster (24, 35, 37, 40, 79),
-real processes (8), a fail-over (58 to 61, 65, 66), or only the definition (2, 9 to 19).
+Others are in scenarios_answers.py and, where Fairlead or its network has to fail, in scenarios_faults.py; 2 and 9 to 19
+need only the definition (rules.py).
 """
 
 from collections.abc import Awaitable, Callable
@@ -383,19 +383,51 @@ async def s50_s51_s72_crashes_and_the_restart_limit(lab: Lab) -> None:
     assert (await lab.status("train"))["stage"] == "Failed"
 
 
-async def s52_an_image_name_that_is_none(lab: Lab) -> None:
-    await lab.node("a")
-    lab.idle("train-learner")
-    await lab.submit("train", lab.spec(1))
-
-    async def is_bound() -> bool:
-        pods = await lab.pods()
-        return bool(pods.get("train-learner", {}).get("spec", {}).get("nodeName"))
-
-    await lab.until(is_bound, "the leader is bound")
-    await lab.report("train-learner", state={"waiting": {"reason": "InvalidImageName", "message": "no such image"}})
-    status = await lab.until_status("train", stage="Failed", reason="LeaderImageError")
+async def s52_an_image_name_that_is_none_and_one_that_cannot_be_pulled(lab: Lab) -> None:
+    await lab.node("a", "8")
+    lab.idle("wrong-learner", "late-learner", "never-learner")
+    for name in ("wrong", "late", "never"):
+        await lab.submit(name, lab.spec(1))
+    for name in ("wrong", "late", "never"):
+        await lab.until_bound(f"{name}-learner")
+    await lab.report("wrong-learner", state={"waiting": {"reason": "InvalidImageName", "message": "no such image"}})
+    for name in ("late", "never"):
+        await lab.report(f"{name}-learner", state={"waiting": {"reason": "ErrImagePull", "message": "registry down"}})
+    status = await lab.until_status("wrong", stage="Failed", reason="LeaderImageError")
     assert status["message"] == "InvalidImageName: no such image"
+    # Within the grace of 300 s they go on waiting, and one recovers.
+    for name in ("late", "never"):
+        await lab.age(name, "stageTime", 200)
+    await stay(2)
+    for name in ("late", "never"):
+        assert (await lab.status(name))["stage"] == "Starting"
+    lab.idle("never-learner")
+    await lab.until_running("late", "1/1")
+    await lab.age("never", "stageTime", 101)
+    status = await lab.until_status("never", stage="Failed", reason="LeaderImageError")
+    assert status["message"] == "ErrImagePull: registry down"
+
+
+async def s57_too_few_ready_workers_for_longer_than_the_grace(lab: Lab) -> None:
+    await lab.node("a", "8")
+    await lab.submit("train", lab.spec(2, **policy("Gang")))
+    await lab.until_running("train", "2/2")
+    leader = (await lab.pod("train-learner"))["metadata"]["uid"]
+    unready = {"conditions": [{"type": "Ready", "status": "False"}]}
+    await lab.api.call("PATCH", f"{lab.pods_path}/train-actors-1/status", {"status": unready})
+
+    async def is_noticed() -> bool:
+        return bool((await lab.status("train")).get("belowQuorumSince"))
+
+    await lab.until(is_noticed, "it is noticed that a worker is not ready")
+    await lab.age("train", "belowQuorumSince", 40)
+    await stay(2)
+    assert (await lab.status("train"))["stage"] == "Running"
+    await lab.age("train", "belowQuorumSince", 21)
+    await lab.until_status("train", stage="Running", attempt=1, ready="2/2")
+    assert (await lab.pod("train-learner"))["metadata"]["uid"] != leader
+    notes = [note for reason, note in await lab.events("train") if reason == "QuorumLost"]
+    assert notes == ["Running → Rescheduling: only 1 of 2 workers were ready for 60 s"]
 
 
 async def s53_s54_lost_nodes(lab: Lab) -> None:

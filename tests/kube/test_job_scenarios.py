@@ -1,19 +1,22 @@
 """The scenarios of the job specification on a real API server; tests/journeys/test_job_scenarios.py: embedded."""
 
 import asyncio
+import contextlib
+import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.jobs.lab import SCENARIO, Lab
+from tests.jobs.lab import SCENARIO, Fairlead, Lab
 from tests.jobs.observer import observing
-from tests.jobs.scenario_runs import run_all
-from tests.jobs.scenarios import SCENARIOS
+from tests.jobs.scenario_runs import SCENARIOS, run_all, run_faults
+from tests.jobs.scenarios_faults import FAULT_SCENARIOS
 from tests.kube.test_jobs import MANIFESTS
-from tests.rigs.kube.servers import Rig
+from tests.rigs.kube.servers import Rig, until
 
 # PodGroups are off by default in this version.
 GROUPS = (
@@ -59,27 +62,41 @@ async def a_pod_group_of_kubernetes_is_placed_as_a_gang(lab: Lab) -> None:
 ALL = {**SCENARIOS, "a pod group of kubernetes is placed as a gang": a_pod_group_of_kubernetes_is_placed_as_a_gang}
 
 
+@contextlib.contextmanager
+def leading(kubeconfig: Path, log: Path) -> Iterator[str]:
+    """Where a Fairlead answers that leads."""
+    command = [sys.executable, "-m", "fairlead", "serve", f"--kubeconfig={kubeconfig}", "--listen=127.0.0.1:0"]
+    with log.open("wb") as file:
+        process = subprocess.Popen([*command, "--capabilities=placement,jobs"], stdout=file, stderr=file)
+
+    def said() -> dict[str, Any]:
+        lines = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return {each["event"]: each for line in lines if (each := json.loads(line))}
+
+    try:
+        assert until(lambda: "leading" in said(), 60), log.read_text()
+        yield f"http://{said()['listening']['address']}"
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
 @pytest.fixture(scope="module")
 def outcomes(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """All of them have run side by side; an observer has judged every revision."""
+    """All of them have run; an observer has judged every revision."""
     folder = tmp_path_factory.mktemp("scenarios")
     with Rig(kube_programs, tmp_path_factory.mktemp("rig")) as rig:
         rig.start(controller_manager=True, apiserver_flags=GROUPS)
         kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
-        command = [sys.executable, "-m", "fairlead", "serve", f"--kubeconfig={kubeconfig}", "--listen=127.0.0.1:0"]
-        with (folder / "fairlead.log").open("wb") as log:
-            process = subprocess.Popen([*command, "--capabilities=placement,jobs"], stdout=log, stderr=log)
-        try:
-            with observing(kube_programs / "kubectl", rig.kubeconfig(), folder) as observer:
-                found = asyncio.run(run_all(rig.kubeconfig(), ALL))
-                complaints = observer.complaints()
-        finally:
-            process.terminate()
-            process.wait(60)
-    return {**found, "every revision": "\n".join(complaints)}
+        with observing(kube_programs / "kubectl", rig.kubeconfig(), folder) as observer:
+            with leading(kubeconfig, folder / "fairlead.log") as url:
+                found = asyncio.run(run_all(rig.kubeconfig(), ALL, Fairlead(url, rig.admin_token)))
+            faults = asyncio.run(run_faults(rig.kubeconfig(), kubeconfig, folder))
+            complaints = observer.complaints()
+    return {**found, **faults, "every revision": "\n".join(complaints)}
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", [*ALL, "every revision"])
+@pytest.mark.parametrize("name", [*ALL, *FAULT_SCENARIOS, "every revision"])
 def test_scenario(outcomes: Mapping[str, str], name: str) -> None:
     assert outcomes[name] == "", outcomes[name]

@@ -3,6 +3,8 @@
 import asyncio
 import copy
 import random
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import click
@@ -54,6 +56,16 @@ def stray() -> None:
     JobSource.member_of = lambda self, pod: None  # type: ignore[method-assign]
 
 
+class SkewedClock(RealClock):
+    """A clock that somebody sets: by so many seconds as a file says it is off."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=float(self._file.read_text() or 0))
+
+
 BUGS = {"part": part, "twins": twins, "stray": stray}
 
 
@@ -62,8 +74,10 @@ BUGS = {"part": part, "twins": twins, "stray": stray}
 @click.option("--identity", required=True)
 @click.option("--duration", type=int, required=True)
 @click.option("--bug", type=click.Choice(sorted(BUGS)))
-def main(bug: str | None, **flags: Any) -> None:
+@click.option("--skew", type=click.Path(path_type=Path), help="A file with the seconds by which the clock is off.")
+def main(bug: str | None, skew: Path | None, **flags: Any) -> None:
     duration_s = flags.pop("duration")
+    clock = RealClock() if skew is None else SkewedClock(skew)
     settings = load(
         flags={
             **flags,
@@ -81,7 +95,7 @@ def main(bug: str | None, **flags: Any) -> None:
     async def run() -> None:
         stop = asyncio.Event()
         with stopped_by_signals(stop):
-            await app.serve(settings, clock=RealClock(), rng=random.random, stop=stop)
+            await app.serve(settings, clock=clock, rng=random.random, stop=stop)
 
     start_logs(settings.logs)
     asyncio.run(run())
