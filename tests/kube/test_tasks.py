@@ -168,20 +168,6 @@ def test_s3_s38_s35_a_carrier_for_both_families_survives_kills_and_goes_with_its
     assert "Traceback" not in replica.log()
 
 
-def test_s4_without_ipv6_there_is_one_service_on_a_dual_stack_server(
-    rig: Rig, new_replica: Callable[..., Replica]
-) -> None:
-    create(rig, "four", agentSpec={})
-    replica = new_replica(FAIRLEAD_TASKS_IPV6="off")
-    assert until(lambda: "resource" in status(rig, "four"), 60), replica.log()
-    carrier = "kdoctor-netreach-four"
-    assert "serviceNameV6" not in status(rig, "four")["resource"]
-    assert names(rig, f"{CORE}/services", carrier) == [f"{carrier}-ipv4"]
-    pod = found(rig, f"{APPS}/daemonsets/{carrier}")["spec"]["template"]["spec"]
-    assert not [each for each in pod["containers"][0]["args"] if "ipv6" in each]
-    rig.request("DELETE", f"{TASKS}/four")
-
-
 @contextlib.contextmanager
 def running_agent(rig: Rig, pod: str, folder: Path) -> Iterator[Callable[[], str]]:
     """What a kubelet does for a carrier's pod, but for its network: the agent as a process; its log can be read."""
