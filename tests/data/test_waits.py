@@ -16,14 +16,17 @@ from fairlead.data.plugin import LocalityOptions
 from fairlead.data.spec import DataLoad, ReaderPod
 from fairlead.data.view import ClusterView
 from fairlead.data.waits import (
+    AHEAD_S,
     LOCALITY,
     LOCALITY_DEADLINE,
     LOCALITY_GATE,
+    LOOK_S,
     PREFETCH,
     PREFETCH_DEADLINE,
     PREFETCH_GATE,
     Load,
     WaitInput,
+    WaitStep,
     load_body,
     load_name,
     mark,
@@ -33,7 +36,7 @@ from fairlead.data.waits import (
     plan,
     target_nodes,
 )
-from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache, Reading
+from fairlead.engine.locality import NO_CACHE, CacheMap, DatasetCache, NodeCache, Reading
 from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait, parse_wait
 from fairlead.model.intents import Patch, RecordEvent
 from fairlead.model.times import rfc3339
@@ -192,6 +195,23 @@ def test_s52_the_same_prefetch_is_one_load() -> None:
     step = plan(waiting(LOADING))
     assert step.loads == (Load(KEY, ("/b", "/a")),)
     assert load_name(KEY, ["/b", "/a"]) == load_name(KEY, ["/a", "/b"]) != load_name(KEY, ["/a"])
+
+
+@pytest.mark.parametrize("pod", [WAITING, LOADING], ids=["locality", "prefetch"])
+def test_s52_a_pod_that_comes_before_what_is_known_of_its_claims_is_held(pod: ReaderPod) -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "hbase"}}]
+    new = msgspec.convert(
+        msgspec.to_builtins(pod)
+        | {
+            "metadata": msgspec.to_builtins(pod.metadata) | {"creationTimestamp": rfc3339(NOW)},
+            "spec": msgspec.to_builtins(pod.spec) | {"volumes": volumes},
+        },
+        ReaderPod,
+    )
+    unknown = msgspec.structs.replace(waiting(new, 1), readings=(), cache=NO_CACHE)
+    assert plan(unknown) == WaitStep(wake_s=LOOK_S)
+    late = msgspec.structs.replace(unknown, now=NOW + timedelta(seconds=AHEAD_S))
+    assert plan(late).intents, "not for ever: the claims may be of no dataset"
 
 
 def load(phase: str, created: datetime, name: str = "") -> DataLoad:

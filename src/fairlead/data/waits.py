@@ -40,6 +40,8 @@ KEPT_S: Final = 3600
 MOST_LOADS: Final = 100
 MOST_TARGETS: Final = 8
 LOOK_S: Final = 1.0
+AHEAD_S: Final = 10.0
+"""How long a pod is held for facts about its claims that are not here yet."""
 HOST: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
 ZONE_WEIGHT: Final = 50
@@ -106,11 +108,20 @@ class WaitStep(msgspec.Struct, frozen=True):
 
 
 def plan(seen: WaitInput) -> WaitStep:
+    if _is_ahead(seen):
+        return WaitStep(wake_s=LOOK_S)
     if seen.pod.is_gated(LOCALITY_GATE):
         return _plan_locality(seen)
     if seen.pod.is_gated(PREFETCH_GATE):
         return _plan_prefetch(seen)
     return WaitStep()
+
+
+def _is_ahead(seen: WaitInput) -> bool:
+    """Whether a new pod came before what we know of its claims: admission may have read them from the server."""
+    created_at = parse_time_or_none(seen.pod.metadata.creation_timestamp)
+    is_new = created_at is not None and (seen.now - created_at).total_seconds() < AHEAD_S
+    return is_new and not seen.readings and bool(seen.pod.claims)
 
 
 def _plan_locality(seen: WaitInput) -> WaitStep:
