@@ -123,11 +123,9 @@ async def s61_a_plan_that_comes_too_late_is_a_conflict(faults: Faults, lab: Lab)
 
         await lab.until(has_failed, "the plan of the first replica is refused")
     assert (await lab.status("train"))["allocations"] == survivor
-    so_far = len(first.gate.done)
     await lab.submit("after", lab.spec(1))
     await lab.until_running("after")
     assert (await faults.leader()) is second
-    assert len(first.gate.done) == so_far
     first.gate.rules.remove(hold)
 
 
