@@ -54,14 +54,18 @@ class JobLife:
 
 
 def judge_audit(events: Sequence[Mapping[str, Any]]) -> list[str]:
-    jobs = _lives(events)
+    jobs = job_lives(events)
     return [*_parts_of_gangs(jobs), *_strays(jobs, events), *_twins(events), *_bound_twice(events)]
 
 
-def _lives(events: Sequence[Mapping[str, Any]]) -> dict[str, JobLife]:
+def job_lives(events: Sequence[Mapping[str, Any]]) -> dict[str, JobLife]:
     found: dict[str, JobLife] = {}
+    planned_on = {_version(event) for event in events if _is(event, "tyjobs")}
     for event in sorted(events, key=lambda event: str(event.get("stageTimestamp"))):
-        if not _is(event, "tyjobs"):
+        # The write of one who was killed meanwhile is a timeout in the log, and was carried out all the same if nobody
+        # planned on the version before it any more.
+        is_cut = _code(event) == 504 and _is_about(event, "tyjobs") and _version(event) not in planned_on
+        if not _is(event, "tyjobs") and not is_cut:
             continue
         name, verb = event["objectRef"].get("name", ""), event["verb"]
         if verb == "create":
@@ -173,9 +177,21 @@ def judge_rest(jobs: Sequence[Json], pods: Sequence[Json], nodes: Sequence[Json]
 
 
 def _is(event: Mapping[str, Any], resource: str) -> bool:
+    return _is_about(event, resource) and _code(event) < 300
+
+
+def _is_about(event: Mapping[str, Any], resource: str) -> bool:
     about = event.get("objectRef", {})
-    code = int(event.get("responseStatus", {}).get("code", 500))
-    return (about.get("resource"), about.get("namespace")) == (resource, NAMESPACE) and code < 300
+    return (about.get("resource"), about.get("namespace")) == (resource, NAMESPACE)
+
+
+def _code(event: Mapping[str, Any]) -> int:
+    return int(event.get("responseStatus", {}).get("code", 500))
+
+
+def _version(event: Mapping[str, Any]) -> str:
+    """The resourceVersion that a write was planned on."""
+    return str(((event.get("requestObject") or {}).get("metadata") or {}).get("resourceVersion", ""))
 
 
 def _merged(held: Json, patch: Json) -> Json:
