@@ -114,8 +114,8 @@ class Fairlead:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return msgspec.json.decode(answer.read())
         except urllib.error.HTTPError as refusal:
-            if refusal.code == 503:
-                return None
+            if refusal.code in (429, 503):
+                return None  # not yet: it does not lead, or was asked too often
             raise AssertionError(f"{path}: {refusal.code} {refusal.read().decode()}") from None
 
 

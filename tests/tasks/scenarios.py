@@ -228,8 +228,10 @@ async def s16_s28_a_share_of_the_agents_starts_and_the_rest_is_named(lab: TaskLa
     agent = {"kind": "Deployment", "deploymentReplicas": 2, "resources": {"limits": {SLOT: "1"}}}
     await lab.task(agent=agent)
     late = "CreationDeadlineExceeded"
-    status = await lab.until_status_of(lambda each: late in str(each.get("conditions")), late)
-    assert "not ready on: no node yet" in str(status["conditions"])
+    await lab.until_status_of(
+        lambda each: all(part in str(each.get("conditions")) for part in (late, "not ready on: no node yet")),
+        f"{late}, and who is not ready",
+    )
     await lab.annotate({"tasks.fairlead.io/start-with": "50%"})
     await lab.until_round(1, "ongoing")
     await lab.report_round()
