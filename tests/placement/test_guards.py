@@ -186,9 +186,9 @@ MANY_RESOURCES: dict[str, Any] = {f"example__com_r{at}": 1 for at in range(600)}
         ({"topologySpreadConstraints": [spread({"matchLabels": {"a": f"{at}"}}) for at in range(129)]},
          "129 topology spread constraints"),
         ({"topologySpreadConstraints": [spread(keys(2049))]}, "2049 requirements in topology spread constraints"),
-        ({"annotations": {f"{GPU}memory-mib": "99999999999999999999"}}, "gpu-memory-mib: want 1 to"),
-        ({"annotations": {f"{GPU}milli": "9" * 5000}}, "gpu-milli: want a whole number"),
-        ({"annotations": {f"{GPU}milli": "100", f"{GPU}count": "0"}}, "gpu-count: want a whole number"),
+        ({"annotations": {f"{GPU}memory-mib": "99999999999999999999"}}, "gpu-memory-mib: must be 1 to"),
+        ({"annotations": {f"{GPU}milli": "9" * 5000}}, "gpu-milli: must be a whole number"),
+        ({"annotations": {f"{GPU}milli": "100", f"{GPU}count": "0"}}, "gpu-count: must be a whole number"),
         ({"annotations": {f"{GPU}milli": "100", f"{GPU}devices": "256"}}, "gpu-devices: want device numbers below 256"),
     ],
 )  # fmt: skip
