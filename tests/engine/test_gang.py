@@ -176,6 +176,20 @@ def test_the_count_of_two_shapes_is_exact(cpus: list[int], one: int, other: int,
         assert never.room == most
 
 
+def test_members_that_differ_in_labels_only_are_of_one_shape() -> None:
+    table = a_table([a_node(f"n{i}", cpu=32) for i in range(3)])
+    leader = Member(worker("leader", "20"), essential=True)
+    sets = [[a_pod(f"{name}{i}", cpu="13", labels={"set": name}) for i in range(2)] for name in "ab"]
+    members = (leader, *(Member(pod) for pods in sets for pod in pods))
+    assert never_fits(Cycle(table, kube_profile()), Unit("job", members)) is None
+    members += (Member(a_pod("c0", cpu="13", labels={"set": "c"})),)
+    never = never_fits(Cycle(table, kube_profile()), Unit("job", members))
+    assert never == NeverFits("default/leader", 6, 5, beside="default/a0")
+    elsewhere = Member(a_pod("c0", cpu="13", labels={"set": "c"}, nodeSelector={"disk": "fast"}))
+    table = a_table([*(a_node(f"n{i}", cpu=32) for i in range(3)), a_node("f", cpu=13, labels={"disk": "fast"})])
+    assert never_fits(Cycle(table, kube_profile()), Unit("job", (*members[:-1], elsewhere))) is None
+
+
 def test_three_shapes_are_short_of_a_resource() -> None:
     table = a_table([a_node(f"n{i}", cpu=5) for i in range(2)])
     members = tuple(Member(worker(f"w{i}", cpu)) for i, cpu in enumerate(("3", "4", "5")))

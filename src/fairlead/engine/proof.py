@@ -6,7 +6,7 @@ fits: pods of one shape; pods of two shapes beside each other, exactly, node by 
 by itself. A unit that passes them all may still not fit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Final
 
@@ -28,7 +28,7 @@ _NEVER: Final = -(1 << 40)
 
 
 class Shape:
-    """Members of one request: how many there are, how many of them the unit cannot do without, where they may go."""
+    """Members that need the same of the same nodes: how many there are, and how many the unit cannot do without."""
 
     def __init__(self, cycle: Cycle, members: Sequence[Member]) -> None:
         table = cycle.table
@@ -44,6 +44,21 @@ class Shape:
         self.is_open = cycle.evaluation(members[0].pod).rejection is not None
         self.room_N = np.where(self.allowed_N, capacity(self.request, table.alloc_RN, cycle), 0)
 
+    @property
+    def demand(self) -> tuple[object, ...]:
+        return tuple(sorted(self.request.needs.items())), self.request.ports, self.allowed_N.tobytes()
+
+
+def joined(shapes: Iterable[Shape]) -> list[Shape]:
+    """One shape for all requests of the same demand: those of several worker sets may differ in labels only."""
+    result: dict[tuple[object, ...], Shape] = {}
+    for shape in shapes:
+        first = result.setdefault(shape.demand, shape)
+        if first is not shape:
+            first.count += shape.count
+            first.essential += shape.essential
+    return list(result.values())
+
 
 def never_fits(cycle: Cycle, unit: Unit) -> NeverFits | None:
     if unit.needed > len(unit.members):
@@ -54,7 +69,8 @@ def never_fits(cycle: Cycle, unit: Unit) -> NeverFits | None:
     kinds: dict[int, list[Member]] = {}
     for member in unit.members:
         kinds.setdefault(cycle.table.request(member.pod).number, []).append(member)
-    shapes = [shape for shape in (Shape(cycle, members) for members in kinds.values()) if not shape.is_open]
+    closed = [shape for shape in (Shape(cycle, members) for members in kinds.values()) if not shape.is_open]
+    shapes = joined(closed)
     for shape in shapes:
         # Of the members, `surplus` may stay out, and those may all be of this shape.
         needed = max(shape.count - surplus, shape.essential)
@@ -69,7 +85,7 @@ def never_fits(cycle: Cycle, unit: Unit) -> NeverFits | None:
             room = room_for_two(cycle, one, other, needed)
             if room < needed:
                 return NeverFits(pair[0].pod, needed, room, beside=pair[1].pod)
-    return short_of_a_resource(cycle, unit, shapes) if len(shapes) == len(kinds) > 1 else None
+    return short_of_a_resource(cycle, unit, shapes) if len(closed) == len(kinds) > 1 else None
 
 
 def largest_node(cycle: Cycle, shape: Shape) -> LargestNode | None:

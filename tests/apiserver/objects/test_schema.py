@@ -123,7 +123,19 @@ def test_times_are_utc() -> None:
 
 @pytest.mark.parametrize(
     ("data", "complaint"),
-    [("x", "illegal base64 data at input byte 0"), ("eHh4!", "illegal base64 data at input byte 4")],
+    [
+        ("x", "illegal base64 data at input byte 0"),
+        ("eHh4!", "illegal base64 data at input byte 4"),
+        ("YgY", "illegal base64 data at input byte 0"),
+        ("YWFhYg", "illegal base64 data at input byte 4"),
+        ("YWFhYg=", "illegal base64 data at input byte 7"),
+        ("YWFhYg===", "illegal base64 data at input byte 8"),
+        ("YWFhYg==YQ", "illegal base64 data at input byte 8"),
+        ("YWF=YWFh", "illegal base64 data at input byte 4"),
+        ("YW=h", "illegal base64 data at input byte 2"),
+        ("Y===", "illegal base64 data at input byte 1"),
+        ("=YWF", "illegal base64 data at input byte 0"),
+    ],
 )
 def test_bytes_are_base64(data: str, complaint: str) -> None:
     with pytest.raises(schema.DecodeError, match=complaint):

@@ -13,7 +13,13 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from fairlead.apiserver.json_values import copied, go_text, same, token
-from fairlead.apiserver.schema.scalars import ScalarError, canonical_micro_time, canonical_quantity, canonical_time
+from fairlead.apiserver.schema.scalars import (
+    ScalarError,
+    canonical_micro_time,
+    canonical_quantity,
+    canonical_time,
+    check_base64,
+)
 from fairlead.apiserver.schema.shape import Schema
 
 Json = dict[str, Any]
@@ -494,12 +500,16 @@ def _scalar_problem(form: str, value: Any) -> str:
                 canonical_micro_time(value)
             case "time" | "microtime":
                 return f"json: cannot unmarshal {_json_word(value)} into Go value of type string"
+            case "bytes" if isinstance(value, str):
+                check_base64(value)
+            case "bytes" if not isinstance(value, list):
+                return f"cannot restore slice from {_kind_word(value)}"
             case "intstr" if isinstance(value, float):
                 return f"json: cannot unmarshal number {value} into Go value of type int32"
             case "intstr" if isinstance(value, bool) or not isinstance(value, int | str):
                 return f"json: cannot unmarshal {_json_word(value)} into Go value of type int32"
     except ScalarError as problem:
-        return str(problem)
+        return f"error decoding from json: {problem}" if form == "bytes" else str(problem)
     return ""
 
 

@@ -180,8 +180,12 @@ def check_base64(text: str) -> str:
 
 
 def _base64_fault(text: str) -> int:
+    """Where Go stops: at the wrong character, at the start of a group cut short, or behind padding that is complete."""
     wrong = re.search(r"[^A-Za-z0-9+/]", text)
-    at = wrong.start() if wrong else len(text)
-    if wrong and wrong[0] != "=":
+    if wrong is None:
+        return len(text) // 4 * 4
+    at = wrong.start()
+    if wrong[0] != "=" or at % 4 < 2:
         return at
-    return at // 4 * 4 if at == len(text) and at % 4 == 1 else min(at, len(text))
+    end = at + 4 - at % 4
+    return at if text[at + 1 : end].strip("=") else min(end, len(text))
