@@ -244,7 +244,10 @@ async def test_a_node_that_cannot_be_read_offers_what_can_be_read_of_it(quantity
     [
         (a_node("odd", **MANY_RESOURCES), "88 of its resources"),
         (a_node("odd", nvidia__com_gpu=300), "300 GPUs, of which the first 256"),
-        (a_node("odd", nvidia__com_gpu=1, labels={"nvidia.com/gpu.memory": "9" * 30}), "nvidia.com/gpu.memory: must be"),
+        (
+            a_node("odd", nvidia__com_gpu=1, labels={"nvidia.com/gpu.memory": "9" * 30}),
+            "nvidia.com/gpu.memory: must be",
+        ),
     ],
 )
 async def test_what_a_node_offers_beyond_the_table_is_told(node: Any, words: str) -> None:
