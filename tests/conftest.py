@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.rigs.kube.build import PROGRAMS, programs_dir
 
@@ -17,6 +18,10 @@ pytest_plugins = ["tests.grouping"]
 LEFT_OUT: Final = pytest.StashKey[int]()
 # Building Kubernetes happens inside the first test's set-up where scripts/test has not done it before.
 BUILD_S: Final = 3600
+
+# How long an example takes is the machine's affair: on a loaded one it fails no test.
+settings.register_profile("any-machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 
 def _close_what_no_server_took() -> None:

@@ -153,7 +153,8 @@ class Webhooks(Capability):
         host, _, port = self.runtime.settings.webhooks.listen.rpartition(":")
         probes = [web.get(f"/readyz/{name}", self._probe(each)) for name, each in self._served.items()]
         routes, is_stopping = [*self._server.routes(), *probes], self.runtime.stop.is_set
-        async with served(routes, host.strip("[]"), int(port), self._context, is_stopping) as bound:
+        where = host.strip("[]"), int(port)
+        async with served(routes, *where, self._context, is_stopping, "webhooks.listen") as bound:
             self._url = f"https://{bound[0]}:{bound[1]}"
             yield
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fairlead.cli.job import _age, _described, _no_pod, _table, job
+from fairlead.cli.job import _age, _described, _no_pod, _switched, _table, job
 from fairlead.jobs.api import Holder, JobExplanation
 from fairlead.jobs.spec import JobSpec, TYJob, parse_spec
 from tests.jobs.kit import META, spec_json
@@ -45,6 +45,12 @@ def test_the_log_of_a_pod_that_is_gone_or_not_there_yet_says_which() -> None:
     ended = _no_pod("lab/train", "train-learner", "Succeeded", spec)
     assert ended == "job lab/train is Succeeded, and its pod train-learner is deleted (spec.cleanPodPolicy All)"
     assert _no_pod("lab/train", "train-learner", "", spec).endswith("has no pod train-learner now; -f waits for it")
+
+
+def test_a_finished_job_is_not_said_to_be_suspended() -> None:
+    assert _switched(TYJob(metadata=META, spec=spec_json(2)), "suspended") == f"tyjob {META.key} suspended"
+    ended = TYJob(metadata=META, spec=spec_json(2), status={"stage": "Failed"})
+    assert _switched(ended, "suspended") == f"tyjob {META.key} is finished (Failed); this changes nothing"
 
 
 def test_a_pending_job_is_described_with_its_reasons() -> None:

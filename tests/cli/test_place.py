@@ -53,6 +53,18 @@ def test_each_pod_is_placed_where_the_ones_before_it_left_room(handle: Desk) -> 
     ]
 
 
+def test_a_dash_is_standard_input_as_for_kubectl(handle: Desk) -> None:
+    handle.placed([node("n1", "4")], [])
+    snapshot = str(handle.folder / "cluster.json")
+    told = CliRunner().invoke(
+        place, ["-f", "-", "--snapshot", snapshot, "-o", "json"], input=yaml.safe_dump(pod("a", "1"))
+    )
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.output)[0]["node"] == "n1"
+    told = CliRunner().invoke(place, ["-f", "-", "--snapshot", snapshot], input="[1]")
+    assert "standard input: must be an object" in told.output
+
+
 def test_a_workload_is_as_many_pods_as_its_replicas(handle: Desk) -> None:
     template = {"metadata": {"labels": {"app": "w"}}, "spec": pod("x", "100m")["spec"]}
     spec = {"replicas": 3, "selector": {"matchLabels": {"app": "w"}}, "template": template}

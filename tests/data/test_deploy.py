@@ -21,6 +21,12 @@ def test_the_shipped_manifest_is_the_codes_own(what: str) -> None:
     assert file.read_text() == manifest_text(what), f"fairlead data manifests {what} > deploy/{SHIPPED[what]}"
 
 
+def test_the_service_of_webhooks_is_the_same_with_data_and_without() -> None:
+    deploy = Path(ROOT) / "deploy" / "webhook"
+    (alone,) = yaml.safe_load_all((deploy / "service.yaml").read_text())
+    assert alone in list(yaml.safe_load_all((deploy / "data.yaml").read_text()))
+
+
 def entries(*, namespace_mode: bool) -> dict[str, dict[str, object]]:
     documents = yaml.safe_load_all(manifest_text("webhook", namespace_mode=namespace_mode))
     (found,) = (each for each in documents if each["kind"] == "MutatingWebhookConfiguration")

@@ -189,7 +189,7 @@ MANY_RESOURCES: dict[str, Any] = {f"example__com_r{at}": 1 for at in range(600)}
         ({"annotations": {f"{GPU}memory-mib": "99999999999999999999"}}, "gpu-memory-mib: must be 1 to"),
         ({"annotations": {f"{GPU}milli": "9" * 5000}}, "gpu-milli: must be a whole number"),
         ({"annotations": {f"{GPU}milli": "100", f"{GPU}count": "0"}}, "gpu-count: must be a whole number"),
-        ({"annotations": {f"{GPU}milli": "100", f"{GPU}devices": "256"}}, "gpu-devices: want device numbers below 256"),
+        ({"annotations": {f"{GPU}milli": "100", f"{GPU}devices": "256"}}, "gpu-devices: must be device numbers"),
     ],
 )  # fmt: skip
 async def test_what_a_pod_on_a_node_does_not_count_with_is_told(more: dict[str, Any], words: str) -> None:
@@ -244,7 +244,10 @@ async def test_a_node_that_cannot_be_read_offers_what_can_be_read_of_it(quantity
     [
         (a_node("odd", **MANY_RESOURCES), "88 of its resources"),
         (a_node("odd", nvidia__com_gpu=300), "300 GPUs, of which the first 256"),
-        (a_node("odd", nvidia__com_gpu=1, labels={"nvidia.com/gpu.memory": "9" * 30}), "nvidia.com/gpu.memory: want"),
+        (
+            a_node("odd", nvidia__com_gpu=1, labels={"nvidia.com/gpu.memory": "9" * 30}),
+            "nvidia.com/gpu.memory: must be",
+        ),
     ],
 )
 async def test_what_a_node_offers_beyond_the_table_is_told(node: Any, words: str) -> None:

@@ -86,6 +86,19 @@ def test_the_table_names_rounds_silent_nodes_and_the_culprit() -> None:
     assert "node-2 (destination)" in text
 
 
+def test_a_round_to_come_is_not_said_to_have_started_and_success_needs_no_cause() -> None:
+    status = history("succeed")
+    times = {"startTimeStamp": "2030-01-01T00:00:00Z", "deadLineTimeStamp": "2030-01-01T00:01:00Z"}
+    status["history"].insert(0, {"roundNumber": 2, "status": "notstarted", **times})
+    summary = summarize("NetReach", make_task(status=status), [stored_report("node-1", {"node-2": 1.0})])
+    lines = list(table_lines(summary))
+    assert "  round 2: notstarted, starts 2030-01-01T00:00:00Z" in lines
+    assert lines[-1] == "No request failed."
+    assert "No request failed." in html(summary)
+    nothing = summarize("NetReach", make_task(status={}), [])
+    assert list(table_lines(nothing))[-1] == "No agent has reported a request yet."
+
+
 def test_s67_kdoctors_report_has_the_newest_round_with_one_entry_per_agent() -> None:
     reports = [stored_report(node, {}, round_number=number) for number in (1, 2) for node in NODES]
     found = kdoctor_report("NetReach", make_task(status=history("succeed", "succeed")), {}, reports)

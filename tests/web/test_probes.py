@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from fairlead.cluster.metrics import Metrics
@@ -67,6 +68,15 @@ async def test_a_port_that_is_taken_is_the_users_to_mend(url: str) -> None:
     with pytest.raises(BadSettings, match=f"listen: cannot listen on 127.0.0.1:{port}: "):
         async with served(Probes(CollectorRegistry()).routes(), "127.0.0.1", port):
             pass
+
+
+async def test_the_setting_of_each_listener_is_named() -> None:
+    with structlog.testing.capture_logs() as logged:
+        async with served([], "127.0.0.1", 0, setting="webhooks.listen") as (_, port):
+            with pytest.raises(BadSettings, match=f"modules.listen: cannot listen on 127.0.0.1:{port}: "):
+                async with served([], "127.0.0.1", port, setting="modules.listen"):
+                    pass
+    assert [(each["event"], each["setting"]) for each in logged] == [("listening", "webhooks.listen")]
 
 
 async def test_an_address_that_is_not_ours_is_the_users_to_mend() -> None:

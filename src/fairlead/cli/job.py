@@ -112,6 +112,12 @@ def wait(name: str, timeout: float, namespace: str | None, output: str, target: 
         raise SystemExit(EXIT_FAILED)
 
 
+def _switched(found: TYJob, done: str) -> str:
+    stage = parse_status(found)[0].stage
+    effect = f"is finished ({stage}); this changes nothing" if stage in FINISHED else done
+    return f"tyjob {found.metadata.key} {effect}"
+
+
 def _switch(field: str, value: bool, done: str, help_text: str, name: str) -> None:
     @job.command(name, help=help_text)
     @click.argument("name")
@@ -125,7 +131,7 @@ def _switch(field: str, value: bool, done: str, help_text: str, name: str) -> No
         if output == "json":
             _print_json(found)
         else:
-            click.echo(f"tyjob {found.metadata.key} {done}")
+            click.echo(_switched(found, done))
 
 
 _switch(

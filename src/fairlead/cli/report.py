@@ -14,7 +14,8 @@ def table_lines(summary: Summary) -> Iterator[str]:
     yield f"{summary.kind} {summary.name}: {share}{', finished' if summary.finished else ''}"
     for record in summary.rounds:
         why = f" ({record.failure_reason})" if record.failure_reason else ""
-        yield f"  round {record.round_number}: {record.status}{why}, started {record.start_time}"
+        verb = "starts" if record.status == "notstarted" else "started"
+        yield f"  round {record.round_number}: {record.status}{why}, {verb} {record.start_time}"
         for agent in record.agents:
             reason = f": {agent.reason}" if agent.reason else ""
             yield f"    {agent.node or '?'}: {agent.result}, {agent.failed} of {agent.targets} targets failed{reason}"
@@ -30,9 +31,17 @@ def table_lines(summary: Summary) -> Iterator[str]:
     for pair in bad:
         yield f"  {pair.source} → {pair.destination}: {pair.successes}/{pair.requests}, mean {pair.mean_ms:g} ms"
     yield ""
-    yield "Likely causes:" if summary.blame else "No likely cause."
+    yield "Likely causes:" if summary.blame else _without_causes(summary)
     for each in summary.blame:
         yield f"  {each.name} ({each.role}): {each.sentence}"
+
+
+def _without_causes(summary: Summary) -> str:
+    if not summary.requests:
+        return "No agent has reported a request yet."
+    if summary.successes == summary.requests:
+        return "No request failed."
+    return "The failures have no cause in common."
 
 
 def _matrix_lines(matrix: Matrix) -> Iterator[str]:
@@ -95,7 +104,8 @@ def _worst_html(summary: Summary) -> str:
 
 def _blame_html(summary: Summary) -> str:
     if not summary.blame:
-        return "<p class=good>No likely cause.</p>"
+        word = " class=good" if summary.requests and summary.successes == summary.requests else ""
+        return f"<p{word}>{_without_causes(summary)}</p>"
     rows = "".join(
         f"<p><b>{escape(each.name)}</b> as {escape(each.role)}: {escape(each.sentence)}</p>" for each in summary.blame
     )

@@ -4,6 +4,7 @@ A mistake names the file, the document in it and the field.
 """
 
 import copy
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -38,19 +39,20 @@ class Document:
 
 
 def documents(path: Path) -> Iterator[Document]:
-    """Every object of a YAML or JSON file; lists are opened."""
+    """Every object of a YAML or JSON file (`-`: standard input); lists are opened."""
+    source = "standard input" if str(path) == "-" else str(path)
     try:
-        text = path.read_text()
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
     except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{path}: cannot be read: {problem}") from None
+        raise BadInput(f"{source}: cannot be read: {problem}") from None
     try:
         parts = [msgspec.json.decode(text)] if path.suffix == ".json" else list(yaml.safe_load_all(text))
     except (msgspec.DecodeError, yaml.YAMLError) as problem:
-        raise BadInput(f"{path}: neither YAML nor JSON: {problem}") from None
+        raise BadInput(f"{source}: neither YAML nor JSON: {problem}") from None
     except RecursionError:
-        raise BadInput(f"{path}: is nested too deeply") from None
+        raise BadInput(f"{source}: is nested too deeply") from None
     for number, part in enumerate(parts, 1):
-        where = f"{path}, document {number}" if len(parts) > 1 else str(path)
+        where = f"{source}, document {number}" if len(parts) > 1 else source
         if part is None:
             continue
         if not isinstance(part, dict):

@@ -116,8 +116,7 @@ class Watch(Generic[T]):
         self._namespace = namespace
         self._selectors = dict(selectors or {})
         self._stream_lists = stream_lists
-        rights = f"give get, list and watch on {kind.plural} ({kind.group or 'core'}): see deploy/rbac"
-        self._hint = hint or rights
+        self._hint = hint
         self._optional = optional
         self._refusal = ""  # as it was logged last; empty while we may follow
         self._refused = metrics.mirror_refused.labels(kind.name)
@@ -189,8 +188,14 @@ class Watch(Generic[T]):
                 "not followed, retrying without further logs",
                 kind=self._kind.name,
                 problem=str(problem),
-                hint=self._hint,
+                hint=self._hint or self._default_hint(problem),
             )
+
+    def _default_hint(self, problem: Refused) -> str:
+        name = f"{self._kind.plural} ({self._kind.group or 'core'})"
+        if isinstance(problem, NotFound):
+            return f"{name} are not defined on this cluster; they count as none until they are"
+        return f"give get, list and watch on {name}: see deploy/rbac"
 
     def _well(self, sink: Sink[T]) -> None:
         sink.trouble(None)

@@ -1,1 +1,1 @@
-"""Placement as arithmetic over arrays. Imports the model and numpy only; knows no clock, no network, no luck."""
+"""Placement as arithmetic over arrays. Imports the model and numpy only; uses no clock, no network, no randomness."""

@@ -1,4 +1,4 @@
-"""An incoming pod's own inter-pod terms, resolved to tallies of placed pods.
+"""An incoming pod's own inter-pod terms, resolved to counters of placed pods.
 
 Shared by the InterPodAffinity predicate and priority. Resolved anew when namespaces change, since terms may reach
 namespaces by their labels.

@@ -45,7 +45,7 @@ def together(rows: Sequence[int]) -> "slice | npt.NDArray[np.intp]":
 class ResourceAxis:
     """Resource names and their rows in the table: the four that every node has, and the scalars that some node offers.
 
-    Rows are numbered anew when one is dropped; `version` tells those who remember rows.
+    Rows are numbered anew when one is dropped; `version` changes then, for caches by row.
     """
 
     def __init__(self) -> None:
@@ -77,9 +77,9 @@ class ResourceAxis:
 
 
 class Interned(Generic[_Value]):
-    """Values that nodes share, each a small number; number 0 is given. Those no row has are forgotten in time.
+    """Values that nodes share, each as a small number; 0 is predefined. Values that no row has are dropped in time.
 
-    Numbers change when that happens; `version` tells those who remember answers by number.
+    Numbers change when that happens; `version` changes then, for caches by number.
     """
 
     def __init__(self, first: _Value) -> None:
@@ -110,7 +110,7 @@ class Interned(Generic[_Value]):
 class LabelColumn:
     """One label key over all nodes: each value a small number, ABSENT where a node lacks the key.
 
-    A value that no node has any more is forgotten, and its number given to another.
+    The number of a value that no node has any more is reused.
     """
 
     __slots__ = ("_free", "_nodes", "ids_N", "key", "numbers", "values")
@@ -163,7 +163,7 @@ class LabelColumn:
         self.ids_N = grown
 
     def admitted(self, requirement: Requirement) -> Bools:
-        """For each value, then for absence (the last cell, which ABSENT indexes): does it answer the requirement."""
+        """For each value, then for absence (the last cell, which ABSENT indexes): does it satisfy the requirement."""
         answers = np.empty(len(self.values) + 1, dtype=np.bool_)
         if requirement.operator in (IN, NOT_IN):
             found = requirement.operator == IN

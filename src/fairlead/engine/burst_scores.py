@@ -1,4 +1,4 @@
-"""A ladder: what each row will be worth with one more pod of the same class on it, and one more, and so on.
+"""Burst scores: the score of each row with one, two, three and more further pods of the same class on it.
 
 In a burst of equal pods every placement changes one row in one known way, so the answers can be worked out many at a
 time, by the same rules over a view of rows as they would be, and read off one by one.
@@ -42,9 +42,9 @@ class Ladder:
         self._used = bytearray()
 
     def steps(self, placed: Mapping[int, int]) -> dict[int, int]:
-        """The local score, or INFEASIBLE, of rows that took so many more pods of the class since last told.
+        """The local score, or INFEASIBLE, of rows that took so many more pods of the class since the last call.
 
-        Told of every placement of the class; of anything else that happens to a row, by `forget`.
+        Call it for every placement of the class, and `forget` for any other change of a row.
         """
         found: dict[int, int] = {}
         missing: list[int] = []
@@ -80,14 +80,14 @@ class Ladder:
         return self.steps({row: 1})[row]
 
     def forget(self, rows: Iterable[int]) -> None:
-        """Something else happened to these rows; what was worked out for them no longer holds."""
+        """Drop what was computed for these rows: something else has changed them."""
         for row in rows:
             self._ahead.pop(row, None)
             if self._all_JN is not None:
                 self._used[row] = ALL_STEPS
 
     def _climb(self, row: int) -> int:
-        """Work one row out from how it is now, which is the first answer."""
+        """Compute one row from its current state, which is the first step."""
         view = self._table.view(np.full(ROW_STEPS, row, dtype=np.int64))
         values = self._values(view.having(self._request, np.arange(ROW_STEPS, dtype=np.int64))).tolist()
         values.reverse()

@@ -1,4 +1,4 @@
-"""The catalog: what else the rules look at besides nodes and pods.
+"""The catalog: the objects that rules read besides nodes and pods.
 
 Namespaces, services and their controllers, storage. The placement loop writes it from the mirror; rules read it and
 remember the version they read, so that a change is noticed the next time they are asked.

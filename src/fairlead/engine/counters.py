@@ -1,4 +1,4 @@
-"""Tallies: how many pods answering to something sit where, kept up to date as pods come and go.
+"""Counters (tallies): how many pods that match something are on each row, updated as pods come and go.
 
 A Tally counts pods per row; its DomainTallies count the same pods per topology domain. The table alone calls `add`.
 """

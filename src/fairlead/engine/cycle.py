@@ -51,7 +51,7 @@ class Cycle:
         first: str = "",
         devices: tuple[int, ...] = (),
     ) -> Outcome:
-        """Place the pod on the best feasible node, in the statement if one is given; or say why not.
+        """Place the pod on the best feasible node, in the statement if one is given; or return why not.
 
         `within_N` narrows the choice to some rows, as for a gang that must stay in one domain. `nominated` are pods
         that a node was cleared for and that are not on it yet. `first` is a node that is taken before all others if
@@ -111,7 +111,7 @@ class Cycle:
         return self.pick.choose(best.tolist()), int(highest)
 
     def _at(self, evaluation: Evaluation, node: str, within_N: Bools | None) -> tuple[int, int] | None:
-        """That node and no other, unscored as Kubernetes leaves it; None when it will not do."""
+        """That node and no other, not scored, as in Kubernetes; None when it is not feasible."""
         row = self.table.row_of.get(node)
         if row is None or not evaluation.feasible()[row] or (within_N is not None and not within_N[row]):
             return None
@@ -140,7 +140,7 @@ class Cycle:
         return evaluation
 
     def _make_room(self) -> None:
-        """Forget the classes that were not asked for the longest, and the table's traces of them."""
+        """Drop the least recently used classes, and what the table keeps for them."""
         row_bytes = BYTES_PER_ROW * (self.table.size + 1)
         while len(self._evaluations) >= LEAST_REMEMBERED and (
             len(self._evaluations) * row_bytes + self._key_bytes * BYTES_PER_KEY_BYTE > REMEMBERED_BYTES - row_bytes

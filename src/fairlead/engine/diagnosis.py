@@ -1,4 +1,4 @@
-"""Diagnosis: who refused how many nodes and why, and how every node scored.
+"""Diagnosis: which rules refused how many nodes and why, and how every node scored.
 
 Made only when somebody asks or a unit is refused; a decision that succeeds never pays for it.
 """
@@ -99,7 +99,7 @@ def _summed(refusals: Sequence[Refusal]) -> tuple[Refusal, ...]:
 
 
 def looked_at(evaluation: Evaluation, view: View) -> Bools:
-    """Rows of nodes that rules are asked about at all."""
+    """Rows of nodes that rules are evaluated for."""
     table = evaluation.table
     open_N = view.take(table.valid_N).copy()
     if evaluation.narrowed is not None:
@@ -108,7 +108,7 @@ def looked_at(evaluation: Evaluation, view: View) -> Bools:
 
 
 def codes(evaluation: Evaluation) -> Ints:
-    """Per row what the first rule that refuses it says; success where none does, and where there is no node."""
+    """Per row the code of the first rule that refuses it; success where none does, and where there is no node."""
     table, request = evaluation.table, evaluation.request
     view = table.view()
     here_N = view.take(table.valid_N)
@@ -165,7 +165,7 @@ def _first_best(value_N: Ints, among_N: Bools, rank_N: Ints) -> int:
 
 
 def explain(evaluation: Evaluation) -> Explanation:
-    """Every rule's word on every feasible node."""
+    """The scores of every rule for every feasible node."""
     table, request = evaluation.table, evaluation.request
     view = table.view()
     feasible_N = evaluation.feasible()

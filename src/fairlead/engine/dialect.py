@@ -1,6 +1,6 @@
 """The dialect: profiles and back-off times as Kubernetes writes them, in a KubeSchedulerConfiguration.
 
-kubescheduler.config.k8s.io/v1. What it says wrong is told with the key that says it; what it leaves out is as in
+kubescheduler.config.k8s.io/v1. An error names the key that is wrong; what the file leaves out is as in
 Kubernetes; what Kubernetes refuses is refused.
 """
 
@@ -48,7 +48,7 @@ class _Profile(Strict):
 
 
 class _Configuration(Strict):
-    """Of no use here but read, so that a misspelt key is told: connections, leases and debugging are settings."""
+    """Read only to report misspelt keys: connections, leases and debugging are settings here."""
 
     api_version: str = API_VERSION
     kind: str = KIND
@@ -215,7 +215,7 @@ def _choose(
     known: Mapping[str, object],
     at: str,
 ) -> dict[str, int]:
-    """Rules in force at one point and their weights: the defaults, changed by multiPoint, then by the point itself."""
+    """Rules enabled at one point and their weights: the defaults, changed by multiPoint, then by the point itself."""
     chosen = dict(defaults)
     everywhere, here = plugins.get("multiPoint", _PluginSet()), plugins.get(point, _PluginSet())
     off_here = {_known_name(off.name, at, point, allow_all=True) for off in here.disabled or ()}

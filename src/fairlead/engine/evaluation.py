@@ -93,7 +93,7 @@ class Evaluation:
             self._repair(np.fromiter(rows, dtype=np.int64, count=len(rows)))
 
     def close(self) -> None:
-        """No longer needed: let rules let go of what they keep for the class."""
+        """No longer needed: rules drop what they keep for the class."""
         for rule in self.profile.predicates:
             rule.forget(self.request)
         for priority, _ in self.profile.priorities:
@@ -162,7 +162,7 @@ class Evaluation:
         return self.request.is_plain and self.rejection is None
 
     def _repair(self, rows: Ints) -> None:
-        """Work out the given rows again, except those that are out of the question anyway."""
+        """Compute the given rows again, except those that no node object allows."""
         rows = rows[self.static_N[rows]]
         if not len(rows):
             return
@@ -178,7 +178,7 @@ class Evaluation:
         self.key_P[ranks] = np.where(row_V, local_V, INFEASIBLE)
 
     def _step(self, row: int, local: int) -> None:
-        """Write one row by the ladder's word on it."""
+        """Write one row from the burst scores."""
         if not self.static_N[row]:
             return
         if local == INFEASIBLE:

@@ -81,7 +81,7 @@ class Gangs:
         return [ways[i] for i in sorted(range(len(worth)), key=lambda i: -worth[i])]
 
     def _near(self, unit: Unit, placed: Sequence[Placed]) -> float:
-        """How many of the others are beside a member of the role, or read what their node has cached; -1: none fits."""
+        """How many others share a node with a member of the role, or read data cached on their node; -1: none fits."""
         if not placed:
             return -1.0
         nodes = {member.pod.key: member.node for member in unit.members} | {each.pod: each.node for each in placed}
@@ -92,7 +92,7 @@ class Gangs:
         )
 
     def may_fit(self, unit: Unit) -> bool:
-        """False where there is no room for the minimum, whatever the rules: a quick look before a long one."""
+        """False where there is no room for the minimum, whatever the rules: a cheap check before the full one."""
         room_N = self._room(unit)
         return int(room_N.sum()) >= min(len(unit.waiting), max(1, unit.needed - len(unit.placed)))
 
@@ -130,7 +130,7 @@ class Gangs:
     def _refuse(
         self, unit: Unit, statement: Statement, never: NeverFits | None, nominated: Sequence[SchedulerPod]
     ) -> UnitRefused:
-        """Place what fits once more, to tell who failed first and why; then leave no trace."""
+        """Place what fits once more, to report which member failed first and why; then undo it."""
         start = statement.checkpoint()
         fitting = 0
         failed: Refused | None = None

@@ -1,4 +1,4 @@
-"""Preemption by gangs: whom to evict so that a unit that fits nowhere has its minimum.
+"""Preemption by gangs: which pods to evict so that a unit that fits nowhere gets its minimum.
 
 Victims are pods of lower priority by themselves, members that a lower gang can spare, and lower gangs as wholes. They
 are put in the order in which they would go; the shortest beginning of that order that makes room is found, and what
@@ -25,7 +25,7 @@ MOST_TRIED: Final = 2_048
 
 
 class UnitEviction(msgspec.Struct, frozen=True):
-    """Whom to evict, members that a gang cannot be without last, and where the unit goes then."""
+    """The pods to evict, essential members of a gang last, and where the unit goes then."""
 
     victims: tuple[Occupant, ...]
     places: tuple[Placed, ...]

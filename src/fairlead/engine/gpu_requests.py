@@ -1,4 +1,4 @@
-"""What a pod wants of GPUs and what a node has of them, read from objects as they are.
+"""The GPUs that a pod requests and that a node has, read from their objects.
 
 Whole devices are asked for by their resource name, as ever. A share of one device is asked for by annotation, since no
 device plugin knows of shares: so much of a device (`gpu-milli`, thousandths) or so much of its memory.
@@ -36,7 +36,7 @@ _UNBOUNDED: Final = 10**40
 
 
 class GpuRequestError(ValueError):
-    """The annotations cannot be understood; the text names the one that says so."""
+    """The annotations cannot be parsed; the message names the one that is wrong."""
 
 
 def gpu_request(pod: SchedulerPod) -> GpuRequest:
@@ -76,7 +76,7 @@ def _number(annotations: dict[str, str], key: str, most: int) -> int | None:
 
 
 def given_devices(pod: SchedulerPod) -> tuple[int, ...]:
-    """The devices a bound pod was given; none if nobody wrote them down."""
+    """The devices that a bound pod has, by its annotation; none without one."""
     parts = pod.metadata.annotations.get(DEVICES, "").split(",")
     numbers = [whole_number(part.strip(), 0, MOST_DEVICES - 1) for part in parts[: MOST_DEVICES + 1]]
     given = tuple(number for number in numbers if number is not None)
@@ -84,7 +84,7 @@ def given_devices(pod: SchedulerPod) -> tuple[int, ...]:
 
 
 def device_count(node: Node) -> int:
-    """All that the node offers, whether they are told apart or not."""
+    """All that the node offers, whether they are counted one by one or not."""
     allocatable = node.allocatable
     return sum(room(name, nanos(allocatable[name])) for name in GPU_NAMES if name in allocatable)
 

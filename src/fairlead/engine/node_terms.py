@@ -78,7 +78,7 @@ def _parse_field(expression: LabelSelectorRequirement) -> FieldRequirement:
         raise SelectorError(f"{expression.operator!r} is not an operator for fields")
     values = expression.values or ()
     if len(values) != 1:
-        raise SelectorError(f"{expression.key}: a field wants exactly one value")
+        raise SelectorError(f"{expression.key}: a field takes exactly one value")
     return FieldRequirement(expression.key == NAME_FIELD, values[0], expression.operator == IN)
 
 

@@ -50,19 +50,19 @@ def _devices(pod: SchedulerPod, request: Request) -> str:
     if not text or given_devices(pod):
         return ""
     shown = text if len(text) <= 40 else f"{text[:37]}..."
-    return f"{DEVICES}: want device numbers below {MOST_DEVICES} such as 0,3, not {shown!r}"
+    return f"{DEVICES}: must be device numbers below {MOST_DEVICES} such as 0,3, not {shown!r}"
 
 
 def of_node(table: NodeTable, node: Node) -> str:
     if uncounted := table.uncounted(node.name):
-        return f"{uncounted} of its resources, for the table counts {MOST_SCALARS} besides cpu, memory and storage"
+        return f"{uncounted} of its resources, since only {MOST_SCALARS} are counted besides cpu, memory and storage"
     devices = device_count(node)
     if devices > MOST_DEVICES:
         return f"{devices} GPUs, of which the first {MOST_DEVICES} are told apart and shared"
     if devices and not gpus_of(node)[2]:
         for key in MEMORY_LABELS:
             if text := node.metadata.labels.get(key):
-                return f"{key}: want the MiB of one GPU, not {text[:63]!r}"
+                return f"{key}: must be the MiB of one GPU, not {text[:63]!r}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Preemption: which node to clear for a pod that fits nowhere, and whom to evict there, as DefaultPreemption does.
+"""Preemption: which pods to evict, and on which node, for a pod that fits nowhere; as DefaultPreemption does.
 
 Every node that evictions could help is tried inside a statement that is rolled back: take away all pods of lower
 priority, and if the pod then fits, give back as many as still leave it room, budgets and importance first. Nothing is
@@ -32,7 +32,7 @@ NOT_YET: Final = "9999"
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A node that would do, and the pods it costs, most important first."""
+    """A node on which the pod would fit, and its victims, most important first."""
 
     node: str
     victims: tuple[Occupant, ...]
@@ -109,7 +109,7 @@ class Preemption:
         return PreemptionPlan(Code.UNSCHEDULABLE, self._message(f"0/{nodes} nodes are available: {', '.join(parts)}."))
 
     def _message(self, why: str) -> str:
-        """In Kubernetes' words; claims are looked at first there, and their word comes first."""
+        """In Kubernetes' words; claims are checked first there, so their message comes first."""
         tried = ["no new claims to deallocate"] if self._profile.args.preemption.after_claims else []
         return ", ".join([*tried, f"preemption: {why}"] if why else tried)
 
@@ -129,7 +129,7 @@ class Preemption:
     def _try(
         self, evaluation: Evaluation, row: int, budgets: "list[Budget]", guests: Iterable[Occupant]
     ) -> Candidate | list[str]:
-        """What clearing this node would cost, or why it would not do."""
+        """The victims on this node, or why evicting them does not help."""
         table, request, standing = self._table, evaluation.request, self._standing
         weaker = [o for o in table.on_row[row].values() if standing.priority_of(o) < request.priority]
         if not weaker:

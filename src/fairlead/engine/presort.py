@@ -23,7 +23,7 @@ class Operation(Enum):
 
 
 class Kind(Enum):
-    """What a service is hungry for, by its profile."""
+    """Which resource a service uses most, by its profile."""
 
     CPU = "cpu"
     MEMORY = "memory"
@@ -51,7 +51,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     @property
     def cpu(self) -> int:
-        """To be occupied: the request, else the current load, else what silence is taken for."""
+        """What it will occupy: the request, else the current load, else the default for containers without requests."""
         return self.cpu_milli or self.load_cpu_milli or ASSUMED_CPU_MILLI
 
     @property

@@ -26,13 +26,13 @@ from fairlead.engine.rule import Predicate, Priority
 DEFAULT_NAME: Final = "default-scheduler"
 SEED_PRIORITIES: Final = ("SeedFreeRatio", "SeedEvenness", "SeedServiceSpread", "SeedWishes", "SeedForecast")
 BEST: Final = 100
-"""The scale that people are told scores on."""
+"""The scale on which scores are shown."""
 FINEST: Final = 10**6
 JOB_POLICIES: Final = ("BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
 
 
 class ProfileError(ValueError):
-    """The configuration says something that cannot be meant; the text starts with the key that says it."""
+    """The configuration is invalid; the message starts with the key that is wrong."""
 
 
 class Profile(msgspec.Struct, frozen=True, eq=False):

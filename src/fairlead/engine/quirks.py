@@ -1,4 +1,4 @@
-"""Quirks: what kube-scheduler 1.36.4 gets wrong, each behind a switch that is off unless parity is wanted."""
+"""Quirks: what kube-scheduler 1.36.4 gets wrong, each behind a switch that is on only for parity runs."""
 
 from typing import Final
 

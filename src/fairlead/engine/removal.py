@@ -1,4 +1,4 @@
-"""Removal: placing with the sign turned. Choose the node to take a pod from, then the pod on it.
+"""Removal: the reverse of placing. Choose the node to take a pod from, then the pod on it.
 
 The node by the seed's scores for removing: the fullest after the removal, the most even, the one with the largest part
 of the service, the one whose load will rise. The pod by the order in which Kubernetes scales down.
@@ -285,7 +285,7 @@ def first_to_go(pods: Sequence[SchedulerPod], now_s: float) -> tuple[SchedulerPo
 
 
 def scale_down_order(pod: SchedulerPod, neighbours: int, now_s: float) -> tuple[object, ...]:
-    """Sorts whom Kubernetes would scale down first: idle before busy, young before old, crowded before alone."""
+    """Sort key of Kubernetes' scale-down order: not running, not ready, cheap, crowded, young pods first."""
     ready_at = _ready_at(pod)
     return (
         bool(pod.spec.node_name),

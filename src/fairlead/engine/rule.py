@@ -106,7 +106,7 @@ class Priority:
         return raw_V
 
     def device_for(self, table: "NodeTable", request: Request, row: int) -> int:
-        """The GPU that a share should go on; -1 for no opinion, which takes the tightest."""
+        """The GPU that a share should go on; -1 for none, which takes the tightest."""
         return -1
 
     def forget(self, request: Request) -> None:

@@ -80,7 +80,7 @@ class Counted(msgspec.Struct):
 
 
 def unparsable(request: Request) -> str:
-    """What is wrong with the pod's own constraints, if anything."""
+    """Why the pod's own constraints are invalid; empty where they are valid."""
     own = request.pod.spec.topology_spread_constraints or ()
     if len(own) > MOST_CONSTRAINTS:
         return f"{len(own)} topology spread constraints, more than {MOST_CONSTRAINTS}"

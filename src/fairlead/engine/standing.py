@@ -67,7 +67,7 @@ class Standing:
         self._document = None
 
     def left(self, uid: str) -> str | None:
-        """The pod is gone; the member it was created for, if any."""
+        """Forget a deleted pod; returns the member it was created for, if any."""
         member = self._member_of.pop(uid, None)
         if member is not None and self._pod_of.get(member) == uid:
             del self._pod_of[member]

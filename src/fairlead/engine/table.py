@@ -43,7 +43,7 @@ _GIVEN: Final = frozenset({resources.CPU, resources.MEMORY, resources.EPHEMERAL_
 
 
 class Image:
-    """Where an image already is. The first size heard of counts for every node."""
+    """Which nodes have an image. The first size reported counts for every node."""
 
     __slots__ = ("rows", "size")
 
@@ -600,7 +600,7 @@ def _conditions(node: Node) -> tuple[tuple[str, str], ...]:
 
 
 def _visible(node: Node) -> tuple[object, ...]:
-    """All of a node that some rule looks at; heartbeats and messages are not."""
+    """The fields of a node that rules read; heartbeats and messages are not among them."""
     status = node.status
     return (
         node.metadata.labels,

@@ -1,4 +1,4 @@
-"""Inter-pod terms: whom a pod wants near or far, compiled once per class of pods.
+"""Inter-pod affinity and anti-affinity terms, compiled once per class of pods.
 
 A term is read in two ways. Carried by a placed pod it is asked about an incoming one (`asks_for`); owned by an
 incoming pod it picks placed ones (`OwnTerms`), with its namespaces looked up beforehand.

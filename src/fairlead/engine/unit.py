@@ -1,7 +1,7 @@
 """Units: what is decided as one. A pod is a unit of one; a gang is a unit of several.
 
 Other rooms offer units through a UnitSource; placement orders and decides them and never hears what they were made
-from. The source's word is declarative: a unit as offered says which members have a node and which still need one.
+from. Offers are declarative: a unit as offered says which members have a node and which still need one.
 
     source                                   placement
     changed() ── members without a node ──▶ in line; head by priority, then by source.first()
@@ -272,7 +272,7 @@ class UnitSource(Protocol):
         ...
 
     def decided(self, outcome: UnitOutcome) -> None:
-        """What became of a unit: where its members go, or why they go nowhere. The table holds the places already."""
+        """The decision: the nodes of the unit's members, or why there are none. The table holds the places already."""
         ...
 
     def lost(self, place: LostPlace) -> None:

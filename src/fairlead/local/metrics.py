@@ -156,7 +156,7 @@ async def serving(
         pair.write_bytes(material.leaf_key + material.leaf)
         context = proxy.context(str(pair))
     api = AggregatedApi(metrics.resources(), proxy)
-    async with served(api.routes(), "127.0.0.1", 0, context) as (_, port):
+    async with served(api.routes(), "127.0.0.1", 0, context, setting="metrics.k8s.io") as (_, port):
         for kind, name, where, body in _objects(port, namespace, base64.b64encode(material.bundle).decode()):
             head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}}
             await writer.carry_out(Apply(kind=kind, name=name, namespace=where, body={**head, "spec": body}))

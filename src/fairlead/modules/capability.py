@@ -210,7 +210,7 @@ class Modules(Capability):
         ]
         if self._settings.artefacts:
             routes.append(web.get("/artefacts/{name}", self._artefact))
-        async with served(routes, host, int(port)) as (bound, number):
+        async with served(routes, host, int(port), setting="modules.listen") as (bound, number):
             name = await asyncio.to_thread(reached_at, f"{bound}:{number}")
             self._url = f"http://{f'[{name}]' if ':' in name else name}:{number}"
             self._listens.set()

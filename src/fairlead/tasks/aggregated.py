@@ -82,7 +82,8 @@ class KdoctorReports:
             context = proxy.context(str(pair))
         api = AggregatedApi([AggregatedResource(KDOCTOR_REPORTS, self.list)], proxy)
         host, _, port = listen.rpartition(":")
-        async with served(api.routes(), host.strip("[]"), int(port), context) as (_, self.port):
+        where = host.strip("[]"), int(port)
+        async with served(api.routes(), *where, context, setting="tasks.reportsListen") as (_, self.port):
             if runtime.is_loopback:
                 await self._register(base64.b64encode(material.bundle).decode())
             yield

@@ -165,7 +165,8 @@ class ReportAddress:
     def warn(self) -> None:
         url = self.shared or self.runtime.routes.url
         if not (is_private(url) or self.runtime.settings.api.allow_plaintext):
-            log.warning("agents will not post reports: wanted tls.certificate, or tasks.apiUrl with https", url=url)
+            hint = "set tls.certificate and tls.key, or tasks.apiUrl to an https:// address"
+            log.warning("agents cannot post reports: they send tokens over TLS only", url=url, hint=hint)
 
     async def publish(self) -> None:
         """Before a round starts, and again when somebody has changed or deleted it."""

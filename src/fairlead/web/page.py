@@ -53,12 +53,14 @@ def page(table: RouteTable) -> bytes:
 <title>Fairlead: the API</title><style>{STYLE}</style></head><body><main>
 <h1>Fairlead <small>API {escape(info["version"])}</small></h1>
 <p class="lead">{escape(info["description"])}</p>
-<p><nav><a href="#shapes">Shapes</a><a href="/openapi.json">OpenAPI document</a><a href="/metrics">Metrics</a></nav></p>
+<nav><a href="#schemas">Schemas</a><a href="/openapi.json">OpenAPI document</a><a href="/metrics">Metrics</a></nav>
 <h3>Every call needs a token</h3>
 <pre>curl -H "Authorization: Bearer $TOKEN" "$URL/schedulePod"</pre>
+<p>On <code>fairlead up</code> both are files of its data folder: <code>api.url</code> and <code>api.token</code>.
+Elsewhere the token is any that the cluster accepts, such as that of <code>kubectl create token NAME</code>.</p>
 <h2>Routes</h2>
 {"".join(operations) or "<p>None are served yet.</p>"}
-<h2 id="shapes">Shapes</h2>
+<h2 id="schemas">Schemas</h2>
 {"".join(schemas)}
 </main></body></html>
 """.encode()
@@ -99,7 +101,7 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
         (code, _type(answer["content"]["application/json"]["schema"]), _words(answer["description"]))
         for code, answer in operation["responses"].items()
     ]
-    parts.append(f"<h3>Answers</h3>{_table(('status', 'shape', 'when'), rows, escaped=True)}</section>")
+    parts.append(f"<h3>Answers</h3>{_table(('status', 'schema', 'when'), rows, escaped=True)}</section>")
     return "".join(parts)
 
 

@@ -70,8 +70,11 @@ async def served(
     port: int,
     tls: ssl.SSLContext | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
+    setting: str = "listen",
 ) -> AsyncIterator[tuple[str, int]]:
     """Routes on an address for as long as the block runs; yields the address really bound.
+
+    `setting` is where the address comes from: what is logged, or wrong, names it.
 
     While it is stopping, each answer closes its connection, so that no caller sends the next request on one that is
     just being closed.
@@ -92,9 +95,9 @@ async def served(
         try:
             await web.TCPSite(runner, host or None, port, ssl_context=tls).start()
         except OSError as problem:
-            raise BadSettings(f"listen: cannot listen on {host}:{port}: {problem.strerror or problem}") from None
+            raise BadSettings(f"{setting}: cannot listen on {host}:{port}: {problem.strerror or problem}") from None
         bound = runner.addresses[0]
-        log.info("listening", address=f"{bound[0]}:{bound[1]}")
+        log.info("listening", address=f"{bound[0]}:{bound[1]}", setting=setting)
         yield bound[0], bound[1]
     finally:
         await runner.cleanup()

@@ -1,4 +1,4 @@
-"""Who may act as whom: Kubernetes' two ways, the constrained one by request and the old one by user.
+"""Who may impersonate whom: Kubernetes' two ways, the constrained one by request and the old one by user.
 
 Constrained: leave to do *this* while being another (`impersonate-on:<mode>:<verb>` on what is asked for) and leave to
 be that other (`impersonate:<mode>`). Old: leave to be that other (`impersonate`), whatever is then done. Whoever has

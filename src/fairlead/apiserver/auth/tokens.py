@@ -1,4 +1,4 @@
-"""Who is asking: tokens of the people and programs the cluster was started with, and of service accounts.
+"""Authentication: tokens of the users that the cluster was started with, and of service accounts.
 
 Service-account tokens are JWTs signed with a key of the data folder, as Kubernetes makes them.
 """

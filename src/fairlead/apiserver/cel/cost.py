@@ -1,4 +1,4 @@
-"""How much work a rule is on the values at hand, reckoned before it is evaluated.
+"""The cost of a rule for the actual values, computed before it is evaluated.
 
 The library that evaluates rules holds the interpreter while it does, so a loop within a loop over a long list would
 stop everybody. The real server counts while it evaluates and gives up; here an upper bound is computed from the lengths
@@ -69,7 +69,7 @@ def _has_loop(node: Node) -> bool:
 
 
 def is_too_dear(text: str, variables: Mapping[str, Any]) -> bool:
-    """Whether a rule would take longer than one evaluation may."""
+    """Whether a rule costs more than one evaluation may."""
     node = _tree(text)
     if node is None:
         return False
@@ -77,7 +77,7 @@ def is_too_dear(text: str, variables: Mapping[str, Any]) -> bool:
 
 
 class _Over(Exception):
-    """The bound is passed: no need to reckon on."""
+    """The limit is exceeded: stop counting."""
 
 
 class _Reckoning:

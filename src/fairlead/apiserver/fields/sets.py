@@ -1,4 +1,4 @@
-"""Sets of fields: as trees, which `fieldsV1` writes, and as paths, which can be reckoned with."""
+"""Sets of fields: as trees, which `fieldsV1` writes, and as paths, for set operations."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

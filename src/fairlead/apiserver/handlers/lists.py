@@ -34,7 +34,7 @@ class ContinueToken(msgspec.Struct, frozen=True, rename={"version": "v", "revisi
 
 
 def selected(resource: Resource, namespace: str, query: Mapping[str, str]) -> Matches | None:
-    """What the query's selectors ask; None when everything will do."""
+    """The query's selectors as one predicate; None where there are none."""
     custom = resource.custom.selectable(resource.version) if resource.custom is not None else ()
     known = _ALWAYS | resource.strategy.field_names_in(resource.group)
     known |= frozenset(path.lstrip(".") for path in custom)
@@ -99,7 +99,7 @@ def page(rest: Rest, resource: Resource, namespace: str, query: Mapping[str, str
 
 
 async def ready(rest: Rest, resource: Resource, namespace: str, query: Mapping[str, str]) -> None:
-    """Until a page can be cut: a selector may ask of objects what they are in the version that asks."""
+    """Wait until a page can be cut: a selector may read fields of objects in the version of the request."""
     kind = resource.custom
     if kind is not None and kind.webhook is not None and query.get("fieldSelector"):
         prefix = f"{namespace}/" if resource.namespaced and namespace else ""

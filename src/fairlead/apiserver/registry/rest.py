@@ -147,7 +147,7 @@ class Rest(Reader):
             resource.strategy.release(key, self.find(resource.storage_key, key))
 
     def _exists(self, resource: Resource, key: str, thing: JsonObject) -> Failure:
-        """That there is one of this name already, and whether it is going."""
+        """The conflict with an object of this name, which may be being deleted."""
         metadata = thing["metadata"]
         failure = already_exists(resource.group, resource.plural, metadata["name"])
         if metadata.get("generateName"):
@@ -256,7 +256,7 @@ class Rest(Reader):
         is_strategic: bool = False,
         warn: Warn = no_warning,
     ) -> bytes:
-        """Apply a patch to whatever the object is now, again if it changes under our hands.
+        """Apply a patch to the current object, again if another write comes in between.
 
         `changed` applies it; `patch` is what was sent, for complaints about it.
         """

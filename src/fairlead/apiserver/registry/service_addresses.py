@@ -138,7 +138,7 @@ class Addresses:
 
 
 def drop_what_the_type_has_not(new: JsonObject, old: JsonObject) -> None:
-    """What a Service was given for a type it no longer is, and its writer left as it was, goes."""
+    """Remove what was allocated for the Service's former type, unless the writer changed it."""
     spec, before = new["spec"], old["spec"]
     kinds = {"NodePort", "LoadBalancer"}
 

@@ -14,7 +14,7 @@ class _Wrong(Exception):
 
 
 def complaint(body: bytes) -> str:
-    """What is wrong with it; empty where nothing is."""
+    """The syntax error; empty where the text is JSON."""
     # At the end of its input the scanner is given one more blank, and may complain about that.
     scanner = _Scanner(body + b" ")
     try:

@@ -199,7 +199,7 @@ def _check_unique(schema: Json, value: list[Any], path: str) -> Errors:
 
 
 def _matches(pattern: str, value: str) -> bool:
-    """Whether a text has the pattern in it; one from before patterns were checked stands for nothing."""
+    """Whether a text has the pattern in it; an invalid one, stored before patterns were checked, matches everything."""
     try:
         return compiled(pattern).search(value) is not None
     except BadPattern:

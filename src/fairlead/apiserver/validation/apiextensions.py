@@ -121,7 +121,7 @@ def _afterwards(obj: Json, spec: Json) -> Errors:
 
 
 def _approval(meta: Json, group: str) -> Errors:
-    """Groups of Kubernetes' own community ask for a word of consent."""
+    """Groups of Kubernetes' own domains need the annotation of an approval."""
     if not (group in _COMMUNITY or group.endswith(tuple(f".{name}" for name in _COMMUNITY))):
         return []
     path, given = f"metadata.annotations[{_CONSENT}]", (meta.get("annotations") or {}).get(_CONSENT, "")

@@ -319,7 +319,7 @@ def _same_template(spec: Json, before: Json) -> Errors:
 
 
 def job_status(new: Json, old: Json) -> Errors:
-    """How far a Job is: counts that make sense, and ends that stay ends."""
+    """The status of a Job: consistent counts, and terminal conditions that stay."""
     status, before, spec = new.get("status") or {}, old.get("status") or {}, new["spec"]
     path = "status"
     found: Errors = []

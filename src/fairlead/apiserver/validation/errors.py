@@ -30,7 +30,7 @@ _left: ContextVar[int] = ContextVar("left", default=sys.maxsize)
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Within the block complaints say so much, and name the rest by three dots."""
+    """Within the block messages are cut at so many bytes, with three dots for the rest."""
     before = _left.set(MOST_SHOWN)
     try:
         yield

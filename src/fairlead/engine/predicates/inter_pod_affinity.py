@@ -1,4 +1,4 @@
-"""InterPodAffinity: near those it needs, away from those it shuns, away from those that shun it.
+"""InterPodAffinity: required affinity, required anti-affinity, and the anti-affinity of pods already placed.
 
 A pod that needs company of its own kind may be the first of its kind: when nobody anywhere answers its terms and it
 would answer them itself, any node with the wanted topology will do.
@@ -75,7 +75,7 @@ class InterPodAffinity(Predicate):
         return ~refused_V
 
     def _lonely(self, view: View, own: OwnAffinity) -> Bools:
-        """Nodes where some required company is missing."""
+        """Nodes where a required affinity term is not satisfied."""
         lonely_V = np.zeros(view.size, dtype=np.bool_)
         if own.company is None:
             return lonely_V

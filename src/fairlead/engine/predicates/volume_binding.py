@@ -87,7 +87,7 @@ class VolumeBinding(Predicate):
 
 
 class Search(msgspec.Struct):
-    """What was found for claims that wait, per row: where nothing was, where space was short, and what was chosen."""
+    """The result for claims that wait, per row: without a volume, short of space, or the volumes chosen."""
 
     nothing: Bools
     no_space: Bools

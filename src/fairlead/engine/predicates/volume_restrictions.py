@@ -53,7 +53,7 @@ class VolumeRestrictions(Predicate):
         return (Failed(self.disk_reason, disk_V, False), Failed(self.claim_reason, claim_V, False))
 
     def claims_in_use(self, table: "NodeTable", request: Request) -> set[str]:
-        """The pod's claims for one pod only that another pod already has."""
+        """The pod's ReadWriteOncePod claims that another pod uses."""
         return {
             name for name in self.claims_for_one(table, request) if f"{request.namespace}/{name}" in table.claim_users
         }

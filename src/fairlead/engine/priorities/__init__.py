@@ -1,1 +1,1 @@
-"""Priorities: one taste a file, each a score over nodes."""
+"""Priorities: one rule a file, each a score over nodes."""

@@ -1,4 +1,4 @@
-"""InterPodAffinity: prefer domains with pods that are wanted, or that want this one; shun the reverse.
+"""InterPodAffinity: prefer domains by preferred (anti-)affinity, the pod's own and that of placed pods.
 
 The pod's own preferred terms, the preferred terms of placed pods that ask for it, and the required affinity of placed
 pods that ask for it (at the profile's hard weight) all add to the domains of the pods concerned.
@@ -38,7 +38,7 @@ class InterPodAffinity(Priority):
         self._args = args
 
     def applies(self, table: NodeTable, request: Request) -> bool:
-        """Whether any term finds anybody on a node with its key."""
+        """Whether any term matches a pod on a node that has its topology key."""
         if not table.classes.carried:
             return False
         return any(

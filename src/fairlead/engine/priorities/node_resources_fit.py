@@ -1,4 +1,4 @@
-"""NodeResourcesFit: prefer emptier nodes, fuller ones, or those at a wished-for degree of use.
+"""NodeResourcesFit: prefer emptier nodes, fuller ones, or those closest to a given utilization.
 
 Which of the three is the profile's scoring strategy. Cpu and memory count as assumed amounts (see axes), the rest as
 requested; a scalar the pod does not ask for, or a resource the node lacks, is left out of the mean.

@@ -223,7 +223,8 @@ async def extending(
     names = settings.client_names if settings.client_ca else ()
     extender = Extender(loop, clock=clock, registry=registry, profile=settings.profile, names=names)
     host, _, port = settings.listen.rpartition(":")
-    async with served(extender.routes(), host.strip("[]"), int(port), pair.context if pair else None) as bound:
+    context = pair.context if pair else None
+    async with served(extender.routes(), host.strip("[]"), int(port), context, setting="extender.listen") as bound:
         renewing = asyncio.create_task(pair.follow(clock), name="extender's certificate") if pair else None
         try:
             yield f"{'https' if pair else 'http'}://{bound[0]}:{bound[1]}/extender"

@@ -137,7 +137,7 @@ class RequestCache:
             self._latest[request.name] = result.answer
             if status.phase != request.status.phase:
                 self._metrics.reached.labels(status.phase).inc()
-                log.info("request", request=request.name, phase=status.phase, told=status.message)
+                log.info("request", request=request.name, phase=status.phase, message=status.message)
             return self._latest[request.name]
         log.warning("request not written", request=request.name, outcome=result.outcome, problem=str(result.error))
         self._in_doubt.add(request.name)

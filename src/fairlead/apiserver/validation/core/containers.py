@@ -1,4 +1,4 @@
-"""Validation of containers: the ones that run, those that go before them, and those put beside them to look."""
+"""Validation of containers: regular, init and ephemeral ones."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

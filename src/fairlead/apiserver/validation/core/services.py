@@ -418,7 +418,7 @@ def _address(address: Json, path: str) -> Errors:
 
 
 def reachable(address: str, path: str, *, loopback: bool = True) -> Errors:
-    """Addresses that lead nowhere; loopback ones do lead somewhere on the embedded cluster, unlike on a real one."""
+    """Refuse special-purpose addresses; loopback is allowed on the embedded cluster, unlike on a real one."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""w4: how well a node answers the pod's soft rules: node affinity, pod affinity, taints.
+"""w4: how well a node satisfies the pod's soft rules: node affinity, pod affinity, taints.
 
 Each is normalised as Kubernetes normalises it, then they are averaged; a raw sum of weights has no bound and would
 drown everything else. Rules that say nothing about the pod are left out of the mean.

@@ -1,4 +1,4 @@
-"""The v1.13 resource priorities: emptier nodes, fuller ones, a wished-for degree of use, or an even one.
+"""The v1.13 resource priorities: emptier nodes, fuller ones, a given utilization, or an even one.
 
 All reckon with assumed amounts of cpu and memory after placing, and with nothing else.
 """
