@@ -313,11 +313,9 @@ class Bases:
     async def take_in(self, beat: Heartbeat) -> None:
         """A heartbeat that is believed, by us or by the replica that heard it."""
         is_direct = not beat.tunnel
-        if (base := self._bases.get(self.name_of(beat))) is not None:
-            beat = merged(base.beat, beat)
         base = self._known(beat)
         if base is not None:
-            self._take(base, beat, is_direct)
+            self._take(base, merged(base.beat, beat), is_direct)
             return
         if not beat.is_active:
             self._count("stopped")
@@ -376,19 +374,29 @@ class Bases:
             self._add(base, node.metadata.annotations if node is not None else {})
 
     def _known(self, beat: Heartbeat) -> Base | None:
-        """By its node's name; another address with another boot is another base that claims the name."""
+        """By its node's name; another that claims the name of a base that is heard is refused."""
         name = self.name_of(beat)
         base = self._bases.get(name)
         if base is None:
             return None
-        is_elsewhere = not base.is_at(beat)
+        is_elsewhere = not base.is_at(merged(base.beat, beat))
         silent_s = self._clock.elapsed_s() - base.heard_s
-        if is_elsewhere and base.is_active and liveness(silent_s, True) is Liveness.READY and base.health is not None:
-            is_same_boot = bool(beat.boot_id) and beat.boot_id == base.beat.boot_id
-            if not is_same_boot and base.beat.pod_uid == beat.pod_uid and not beat.pod_uid:
-                self._count("conflict")
-                raise Refused(f"IdentityConflict: node {name} is the base at {base.beat.ip}:{base.beat.arklet_port}")
+        is_alive = base.is_active and liveness(silent_s, True) is Liveness.READY and base.health is not None
+        if is_elsewhere and is_alive and not self._is_same(base.beat, beat):
+            self._count("conflict")
+            raise Refused(f"IdentityConflict: node {name} is the base at {base.beat.ip}:{base.beat.arklet_port}")
         return base
+
+    def _is_same(self, known: Heartbeat, beat: Heartbeat) -> bool:
+        """Whether a base may have come from one address to another: by its boot and its pod."""
+        if known.ip == beat.ip:
+            is_other_boot = not known.boot_id or beat.boot_id not in ("", known.boot_id)
+            return not is_other_boot or bool(known.pod_uid or beat.pod_uid)
+        pod = self._pods.by_uid(known.pod_uid) if self._pods is not None else None
+        if pod is not None and pod.status.pod_ip:
+            return pod.status.pod_ip == beat.ip
+        is_same_boot = bool(beat.boot_id) and beat.boot_id == known.boot_id
+        return is_same_boot or (bool(beat.pod_uid) and beat.pod_uid == known.pod_uid)
 
     def _add(self, base: Base, annotations: Mapping[str, str] = MappingProxyType({})) -> None:
         """`annotations`: of the node that there is already."""
