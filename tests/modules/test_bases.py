@@ -1,7 +1,8 @@
 """Bases as nodes: who is believed, how silence is judged, what stays when a base moves or another leads."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import msgspec
@@ -68,12 +69,23 @@ class PodsOfA:
     """What another API server knows of the pods of bases."""
 
     known: list[BasePod]
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
 
     def at(self, ip: str) -> BasePod | None:
         return None
 
     def complete(self, beat: Heartbeat) -> Heartbeat:
-        return beat
+        found = [pod for pod in self.known if pod.status.pod_ip == beat.ip]
+        if not found:
+            return beat
+        return replace(beat, pod_namespace="shop", pod_name="base-0", pod_uid=found[0].metadata.uid)
+
+    @property
+    def is_synced(self) -> bool:
+        return self.synced.is_set()
+
+    async def wait_synced(self) -> None:
+        await self.synced.wait()
 
     def by_uid(self, uid: str) -> BasePod | None:
         return next((pod for pod in self.known if pod.metadata.uid == uid), None)
@@ -199,6 +211,27 @@ async def test_k07_a_pod_that_gets_another_address_keeps_its_node_unless_its_clu
     with pytest.raises(Refused, match="IdentityConflict"):
         await rig.bases.hear(rig.beat(ip="127.0.0.7", boot_id="two", **pod), "127.0.0.7", "")
     assert rig.kubelet.nodes == {profile.name: profile}
+
+
+@pytest.mark.parametrize(
+    ("is_in_time", "name"), [(True, "virtual-node-java-shop-base-0"), (False, "virtual-node-blue-b1")]
+)
+async def test_a_base_heard_before_pods_are_read_is_named_by_its_pod_if_that_takes_no_longer_than_a_moment(
+    rig: Rig, is_in_time: bool, name: str
+) -> None:
+    pods = PodsOfA([])
+    rig.bases._pods = cast("Any", pods)
+    hearing = asyncio.create_task(rig.hear())
+    await rig.clock.advance(1.0)
+    assert rig.kubelet.nodes == {}
+    pods.known.append(BasePod(metadata=ObjectMeta(uid="u-1"), status=BasePodStatus(pod_ip="127.0.0.1")))
+    if is_in_time:
+        pods.synced.set()
+    else:
+        pods.known.clear()
+        await rig.clock.advance(60.0)
+    await asyncio.wait_for(hearing, 20)
+    assert list(rig.kubelet.nodes) == [name]
 
 
 async def test_k08_a_base_that_says_goodbye_is_not_ready_at_once_and_gone_soon(rig: Rig) -> None:

@@ -47,6 +47,8 @@ POD_GONE_REMOVE_S = 5.0
 """Of a base whose pod is confirmed to be gone: as long as it may take to notice that it does not answer."""
 DISCOVER_S = 15.0
 """A base pod that runs has so long to announce itself before it is asked; and between two times that it is."""
+PODS_READ_S = 5.0
+"""How long a base that is heard first waits for the pods of bases to be read."""
 MOST_BASES = 5000
 MOST_LEDGER = 2000
 LEDGER_S = 10.0
@@ -338,6 +340,7 @@ class Bases:
         self._describe(base)
 
     async def _meet(self, beat: Heartbeat) -> None:
+        beat = await self._with_pod(beat)
         base = Base("", beat, self._clock.elapsed_s())
         base.hear(beat, base.heard_s, is_direct=not beat.tunnel)
         checked = f"{beat.ip}|{beat.arklet_port}|{beat.tunnel}"
@@ -372,6 +375,14 @@ class Bases:
             log.info("base found", node=name, address=f"{beat.ip}:{beat.arklet_port}", stack=beat.metadata.stack)
             base.name, base.health, base.heard_s = name, health, self._clock.elapsed_s()
             self._add(base, node.metadata.annotations if node is not None else {})
+
+    async def _with_pod(self, beat: Heartbeat) -> Heartbeat:
+        """A node is named by its base's pod, and a name stays: the pods have a moment to be read first."""
+        if self._pods is None or beat.pod_uid:
+            return beat
+        if not self._pods.is_synced:
+            await first_of(self._pods.wait_synced(), self._clock.sleep(PODS_READ_S))
+        return self._pods.complete(beat)
 
     def _known(self, beat: Heartbeat) -> Base | None:
         """By its node's name; another that claims the name of a base that is heard is refused."""
