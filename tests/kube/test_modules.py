@@ -1,9 +1,12 @@
 """Modules on the real server, under the roles that are shipped: a base becomes a node, a pod a module on it."""
 
+import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +73,15 @@ def check_kubectl(rig: Rig, namespace: str) -> None:
     node = rig.request("GET", f"/api/v1/nodes/{NODE}").json()
     types = [each["type"] for each in node["status"]["addresses"]]
     assert types == ["InternalDNS", "InternalIP"]
+    # API servers proxy to no loopback address; asked as they ask, the node answers for itself.
+    pair = rig.client_certificate("kube-apiserver-kubelet-client", ["system:masters"])
+    context = ssl.create_default_context(cafile=str(rig.ca_file))
+    context.load_cert_chain(pair.cert, pair.key)
+    port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+    with urllib.request.urlopen(f"https://127.0.0.1:{port}/stats/summary", context=context, timeout=20) as answer:
+        summary = json.load(answer)
+    assert summary["node"]["nodeName"] == NODE
+    assert [each["podRef"]["name"] for each in summary["pods"]] == ["hello"]
 
 
 def test_a_base_is_a_node_and_a_pod_its_module_and_both_go_when_they_should(

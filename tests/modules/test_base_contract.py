@@ -76,7 +76,6 @@ class TestPythonBase(BaseSuite):
                 python.address,
                 lambda name, version: f"file://{zips}/{name}-{version}.zip",
                 stack="python",
-                checks_identity=True,
             )
             yield case
             await case.clear()

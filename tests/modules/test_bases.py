@@ -1,16 +1,19 @@
 """Bases as nodes: who is believed, how silence is judged, what stays when a base moves or another leads."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
 from fairlead.cluster.errors import no_answer
+from fairlead.model.meta import ObjectMeta
 from fairlead.model.node import Node
 from fairlead.modules.arklet import Answer, read_answer
 from fairlead.modules.base_node import NodeOptions
+from fairlead.modules.base_pods import BasePod, BasePodStatus
 from fairlead.modules.bases import Bases, Refused, Trust, parse_networks, with_pod_of
 from fairlead.modules.client import ArkletClient, TunnelAddress, connections
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
@@ -59,6 +62,33 @@ class PodsOf:
 
     def pods(self, node: str = "") -> list[KubeletPod]:
         return [pod for pod in self._kubelet.bound if node in ("", pod.spec.node_name)]
+
+
+@dataclass(frozen=True, slots=True)
+class PodsOfA:
+    """What another API server knows of the pods of bases."""
+
+    known: list[BasePod]
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def at(self, ip: str) -> BasePod | None:
+        return None
+
+    def complete(self, beat: Heartbeat) -> Heartbeat:
+        found = [pod for pod in self.known if pod.status.pod_ip == beat.ip]
+        if not found:
+            return beat
+        return replace(beat, pod_namespace="shop", pod_name="base-0", pod_uid=found[0].metadata.uid)
+
+    @property
+    def is_synced(self) -> bool:
+        return self.synced.is_set()
+
+    async def wait_synced(self) -> None:
+        await self.synced.wait()
+
+    def by_uid(self, uid: str) -> BasePod | None:
+        return next((pod for pod in self.known if pod.metadata.uid == uid), None)
 
 
 @dataclass(slots=True)
@@ -153,6 +183,55 @@ async def test_k06_a_second_base_of_the_same_identity_is_refused_while_the_first
     assert rig.outcomes[1] == "conflict"
     (profile,) = rig.kubelet.nodes.values()
     assert profile.annotations["base.koupleless.io/address"] == f"127.0.0.1:{other.port}"
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [{}, {"is_active": False}, {"boot_id": "two"}, {"pod_uid": "u-9"}, {"pod_namespace": "shop", "pod_name": "base-0"}],
+    ids=["identity", "its end", "another boot", "another pod's uid", "the pod's name"],
+)
+async def test_k06_nobody_else_speaks_for_a_base_that_is_a_pod_and_lives(rig: Rig, claim: dict[str, Any]) -> None:
+    await rig.hear(boot_id="one", pod_namespace="shop", pod_name="base-0", pod_uid="u-1")
+    before = dict(rig.kubelet.nodes)
+    with pytest.raises(Refused, match=r"IdentityConflict|no arklet answers at 127.0.0.9"):
+        await rig.bases.hear(rig.beat(ip="127.0.0.9", port=1, **claim), "127.0.0.9", "")
+    assert rig.kubelet.nodes == before
+    assert rig.ready == "True"
+
+
+async def test_k07_a_pod_that_gets_another_address_keeps_its_node_unless_its_cluster_knows_better(rig: Rig) -> None:
+    pod: dict[str, Any] = {"pod_namespace": "shop", "pod_name": "base-0", "pod_uid": "u-1"}
+    known: list[BasePod] = []
+    rig.bases._pods = cast("Any", PodsOfA(known))
+    await rig.hear(boot_id="one", **pod)
+    await rig.bases.hear(rig.beat(ip="127.0.0.9", boot_id="two", **pod), "127.0.0.9", "")
+    (profile,) = rig.kubelet.nodes.values()
+    assert profile.ip == "127.0.0.9"
+    known.append(BasePod(metadata=ObjectMeta(uid="u-1"), status=BasePodStatus(pod_ip="127.0.0.9")))
+    with pytest.raises(Refused, match="IdentityConflict"):
+        await rig.bases.hear(rig.beat(ip="127.0.0.7", boot_id="two", **pod), "127.0.0.7", "")
+    assert rig.kubelet.nodes == {profile.name: profile}
+
+
+@pytest.mark.parametrize(
+    ("is_in_time", "name"), [(True, "virtual-node-java-shop-base-0"), (False, "virtual-node-blue-b1")]
+)
+async def test_a_base_heard_before_pods_are_read_is_named_by_its_pod_if_that_takes_no_longer_than_a_moment(
+    rig: Rig, is_in_time: bool, name: str
+) -> None:
+    pods = PodsOfA([])
+    rig.bases._pods = cast("Any", pods)
+    hearing = asyncio.create_task(rig.hear())
+    await rig.clock.advance(1.0)
+    assert rig.kubelet.nodes == {}
+    pods.known.append(BasePod(metadata=ObjectMeta(uid="u-1"), status=BasePodStatus(pod_ip="127.0.0.1")))
+    if is_in_time:
+        pods.synced.set()
+    else:
+        pods.known.clear()
+        await rig.clock.advance(60.0)
+    await asyncio.wait_for(hearing, 20)
+    assert list(rig.kubelet.nodes) == [name]
 
 
 async def test_k08_a_base_that_says_goodbye_is_not_ready_at_once_and_gone_soon(rig: Rig) -> None:

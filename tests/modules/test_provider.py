@@ -176,6 +176,7 @@ async def test_a_pod_that_is_not_restarted_fails_with_its_module(rig: Rig) -> No
     await rig.start(pod)
     run = await rig.until(pod, phase=RunPhase.EXITED)
     assert (run.exit_code, run.reason) == (1, reports.BACK_OFF)
+    assert run.started_at is None, "nothing was started, so no event says so"
 
 
 async def test_k16_k18_what_no_base_could_install_is_not_even_asked_for(rig: Rig) -> None:

@@ -161,6 +161,10 @@ async def test_a_wsgi_module_is_mounted_by_its_path_and_a_plain_one_has_health(
     assert answer_.fields["healthData"]["bizInfo"]["health"] == "DOWN"
     log = await base.client.call(base.address, "queryBizLog", {"bizName": "plain", "bizVersion": "1.0.0"})
     assert log.fields["log"] == "here []\n"
+    assert (await base.client.uninstall(base.address, plain)).code == arklet.SUCCESS
+    assert (await base.client.install(base.address, plain)).code == arklet.SUCCESS
+    log = await base.client.call(base.address, "queryBizLog", {"bizName": "plain", "bizVersion": "1.0.0"})
+    assert log.fields["log"] == "here []\n", "lines of the module's last stay are nobody else's to read"
     health = await base.client.health(base.address)
     assert health is not None
     assert health.capacity_bytes > (health.used_bytes or 0) > 0

@@ -34,6 +34,8 @@ UNKNOWN_COMMAND: Final = "CMD_NOT_FOUND"
 INTERNAL_ERROR: Final = "CMD_PROCESS_INTERNAL_ERROR"
 REPEAT_BIZ: Final = "REPEAT_BIZ"
 MISSING_BIZ: Final = "NOT_FOUND_BIZ"
+OTHER_BIZ: Final = "BIZ_IDENTITY_MISMATCH"
+"""Of a Python base, which reads an artefact before it installs it."""
 
 MOST_MODULES: Final = 10_000
 MOST_TRACE: Final = 65536

@@ -57,6 +57,13 @@ class BasePods:
         self.writer = writer
         self._client = client
 
+    @property
+    def is_synced(self) -> bool:
+        return self.mirror.is_synced
+
+    async def wait_synced(self) -> None:
+        await self.mirror.wait_synced()
+
     def at(self, ip: str) -> BasePod | None:
         """The pod at an address, if there is only one: pods of the host's network share theirs."""
         found = [pod for pod in self.mirror.by(BY_ADDRESS, ip) if not pod.is_leaving]
@@ -98,7 +105,7 @@ class BasePods:
 
     async def is_gone(self, beat: Heartbeat) -> bool:
         """Whether A confirms that the base's pod is no more."""
-        if not beat.pod_uid or not self.mirror.is_synced or self.by_uid(beat.pod_uid) is not None:
+        if not beat.pod_uid or not self.is_synced or self.by_uid(beat.pod_uid) is not None:
             return False
         try:
             found = await self._client.find(POD_KIND, beat.pod_name, beat.pod_namespace)

@@ -47,6 +47,8 @@ POD_GONE_REMOVE_S = 5.0
 """Of a base whose pod is confirmed to be gone: as long as it may take to notice that it does not answer."""
 DISCOVER_S = 15.0
 """A base pod that runs has so long to announce itself before it is asked; and between two times that it is."""
+PODS_READ_S = 5.0
+"""How long a base that is heard first waits for the pods of bases to be read."""
 MOST_BASES = 5000
 MOST_LEDGER = 2000
 LEDGER_S = 10.0
@@ -313,11 +315,9 @@ class Bases:
     async def take_in(self, beat: Heartbeat) -> None:
         """A heartbeat that is believed, by us or by the replica that heard it."""
         is_direct = not beat.tunnel
-        if (base := self._bases.get(self.name_of(beat))) is not None:
-            beat = merged(base.beat, beat)
         base = self._known(beat)
         if base is not None:
-            self._take(base, beat, is_direct)
+            self._take(base, merged(base.beat, beat), is_direct)
             return
         if not beat.is_active:
             self._count("stopped")
@@ -340,6 +340,7 @@ class Bases:
         self._describe(base)
 
     async def _meet(self, beat: Heartbeat) -> None:
+        beat = await self._with_pod(beat)
         base = Base("", beat, self._clock.elapsed_s())
         base.hear(beat, base.heard_s, is_direct=not beat.tunnel)
         checked = f"{beat.ip}|{beat.arklet_port}|{beat.tunnel}"
@@ -375,20 +376,38 @@ class Bases:
             base.name, base.health, base.heard_s = name, health, self._clock.elapsed_s()
             self._add(base, node.metadata.annotations if node is not None else {})
 
+    async def _with_pod(self, beat: Heartbeat) -> Heartbeat:
+        """A node is named by its base's pod, and a name stays: the pods have a moment to be read first."""
+        if self._pods is None or beat.pod_uid:
+            return beat
+        if not self._pods.is_synced:
+            await first_of(self._pods.wait_synced(), self._clock.sleep(PODS_READ_S))
+        return self._pods.complete(beat)
+
     def _known(self, beat: Heartbeat) -> Base | None:
-        """By its node's name; another address with another boot is another base that claims the name."""
+        """By its node's name; another that claims the name of a base that is heard is refused."""
         name = self.name_of(beat)
         base = self._bases.get(name)
         if base is None:
             return None
-        is_elsewhere = not base.is_at(beat)
+        is_elsewhere = not base.is_at(merged(base.beat, beat))
         silent_s = self._clock.elapsed_s() - base.heard_s
-        if is_elsewhere and base.is_active and liveness(silent_s, True) is Liveness.READY and base.health is not None:
-            is_same_boot = bool(beat.boot_id) and beat.boot_id == base.beat.boot_id
-            if not is_same_boot and base.beat.pod_uid == beat.pod_uid and not beat.pod_uid:
-                self._count("conflict")
-                raise Refused(f"IdentityConflict: node {name} is the base at {base.beat.ip}:{base.beat.arklet_port}")
+        is_alive = base.is_active and liveness(silent_s, True) is Liveness.READY and base.health is not None
+        if is_elsewhere and is_alive and not self._is_same(base.beat, beat):
+            self._count("conflict")
+            raise Refused(f"IdentityConflict: node {name} is the base at {base.beat.ip}:{base.beat.arklet_port}")
         return base
+
+    def _is_same(self, known: Heartbeat, beat: Heartbeat) -> bool:
+        """Whether a base may have come from one address to another: by its boot and its pod."""
+        if known.ip == beat.ip:
+            is_other_boot = not known.boot_id or beat.boot_id not in ("", known.boot_id)
+            return not is_other_boot or bool(known.pod_uid or beat.pod_uid)
+        pod = self._pods.by_uid(known.pod_uid) if self._pods is not None else None
+        if pod is not None and pod.status.pod_ip:
+            return pod.status.pod_ip == beat.ip
+        is_same_boot = bool(beat.boot_id) and beat.boot_id == known.boot_id
+        return is_same_boot or (bool(beat.pod_uid) and beat.pod_uid == known.pod_uid)
 
     def _add(self, base: Base, annotations: Mapping[str, str] = MappingProxyType({})) -> None:
         """`annotations`: of the node that there is already."""

@@ -19,8 +19,8 @@ from fairlead.modules.client import ArkletClient
 from fairlead.modules.spec import ACTIVATED, BROKEN, DEACTIVATED, ModuleState
 
 FIRST_WAIT_S: Final = 0.2
-WAIT_SHARE: Final = 0.1
-MOST_WAIT_S: Final = 2.0
+WAIT_SHARE: Final = 0.05
+MOST_WAIT_S: Final = 1.0
 MOST_OPERATION_S: Final = 600.0
 CALLS_PER_S: Final = 150.0
 """How often all bases together are asked, where many are at work."""

@@ -597,7 +597,8 @@ class ArkletProvider:
         if outcome in (Outcome.ALREADY, Outcome.UNKNOWN):
             return None if outcome is Outcome.ALREADY else AWAY_S
         if outcome is not Outcome.DONE:
-            return self._fail(work, container, run, reports.BACK_OFF, sentence_of(answer))
+            reason = reports.MISMATCH if answer.inner_code == arklet.OTHER_BIZ else reports.BACK_OFF
+            return self._fail(work, container, run, reason, sentence_of(answer))
         if states is None:
             states = await self._client.modules(base.address)
         if states is None:
@@ -632,7 +633,7 @@ class ArkletProvider:
         is_final = is_final or work.pod.metadata.annotations.get(FAILURE_POLICY) == "Fail"
         if is_final:
             now = self._clock.now()
-            ended = RunReport(run.attempt, RunPhase.EXITED, now, now, 1, reason=reason, message=message, id=run.id)
+            ended = RunReport(run.attempt, RunPhase.EXITED, None, now, 1, reason=reason, message=message, id=run.id)
             self._set(work, container, ended)
             return 0.0
         self._set(work, container, reports.waiting(run, reason, message))
@@ -682,4 +683,4 @@ class ArkletProvider:
 
 
 def _ended(run: RunReport, now: datetime) -> RunReport:
-    return RunReport(run.attempt, RunPhase.EXITED, run.started_at or now, now, 0, reason="Uninstalled", id=run.id)
+    return RunReport(run.attempt, RunPhase.EXITED, run.started_at, now, 0, reason="Uninstalled", id=run.id)

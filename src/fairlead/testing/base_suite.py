@@ -35,8 +35,6 @@ class BaseCase:
     url: Callable[[str, str], str]
     """Of an artefact, by its module's name and version."""
     stack: str = "java"
-    checks_identity: bool = False
-    """Whether the base itself refuses an artefact that is another module."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def module(self, name: str = "plain", version: str = "1.0.0", *, artefact_version: str = "") -> Module:
@@ -192,8 +190,7 @@ class BaseSuite:
         provider = case.provider()
         await provider.create(Sandbox(pod))
         await provider.update(pod.uid, runs_of(pod))
-        expected = reports.BACK_OFF if case.checks_identity else reports.MISMATCH
-        run = await case.until(provider, pod, lambda run: run.reason == expected)
+        run = await case.until(provider, pod, lambda run: run.reason == reports.MISMATCH)
         assert "plain:1.0.0, not plain:7.7.7" in run.message
         assert await case.states() == {}
         await provider.delete(pod.uid)

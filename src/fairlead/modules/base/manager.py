@@ -38,7 +38,6 @@ Reply = dict[str, Any]
 RESTARTS: Final = 5
 MOST_BACKOFF_S: Final = 60.0
 MOST_LOG_BYTES: Final = 10 << 20
-MISMATCH: Final = "BIZ_IDENTITY_MISMATCH"
 
 
 class Busy(Exception):
@@ -137,7 +136,7 @@ class Manager:
             archive.unlink(missing_ok=True)
         if key and manifest.key != key:
             message = f"the artefact is {manifest.key}, not {key}"
-            return failure("install biz not success!", MISMATCH, message)
+            return failure("install biz not success!", arklet.OTHER_BIZ, message)
         if manifest.key in self.modules:
             return _repeated(manifest.key)
         if request.get("installStrategy") == arklet.UNINSTALL_THEN_INSTALL:
@@ -183,6 +182,9 @@ class Manager:
                 await self._end(module)
                 module.become(STOPPED, "Stopped", self._clock.now())
                 await self._forget(module)
+                if not module.is_inproc:
+                    # Its lines are nothing for whoever has the same module here next.
+                    await asyncio.to_thread(self.log_path(module.manifest).unlink, missing_ok=True)
                 self._journal.write(self.modules.values())
         except Busy as busy:
             return {"code": FAILED, "message": str(busy)}
@@ -243,7 +245,8 @@ class Manager:
             reply = internal_error(repr(bug))
         operation.status = "SUCCEEDED" if reply["code"] == SUCCESS else "FAILED"
         answer = arklet.read_answer(200, msgspec.json.encode(reply))
-        operation.message = "" if reply["code"] == SUCCESS else arklet.sentence_of(answer)
+        if reply["code"] != SUCCESS:
+            operation.message, operation.code = arklet.sentence_of(answer), answer.inner_code
         operation.ended_ms = epoch_ms(self._clock.now())
 
     # -- modules --------------------------------------------------------------------------------------------

@@ -75,6 +75,8 @@ class Operation:
     ended_ms: int = 0
     status: str = "EXECUTING"
     message: str = ""
+    code: str = ""
+    """Of a failure, where it has one of its own."""
 
     def shown(self) -> dict[str, Any]:
         shown: dict[str, Any] = {
@@ -89,7 +91,8 @@ class Operation:
         }
         if self.ended_ms:
             shown["endTime"] = self.ended_ms
-        return shown | ({"message": self.message} if self.message else {})
+        failure = {"message": self.message, "code": self.code}
+        return shown | {name: value for name, value in failure.items() if value}
 
 
 class Operations:
