@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from fairlead.cluster.errors import Forbidden, Status
@@ -196,6 +197,29 @@ def test_pods_are_recorded_up_to_a_bound_and_dry_runs_are_not(tmp_path: Path) ->
     recorder.close()
     lines = [json.loads(line) for line in (tmp_path / "pods").read_text().splitlines()]
     assert [each["metadata"]["namespace"] for each in lines] == ["default", "default"]
+    again = PodRecorder(str(tmp_path / "pods"), 3)
+    for _ in range(3):
+        again.record(review(reader("hbase")))
+    again.close()
+    assert len((tmp_path / "pods").read_text().splitlines()) == 3, "the bound is that of the file"
+
+
+def test_a_full_disk_costs_the_recording_and_not_the_pod() -> None:
+    recorder = PodRecorder("/dev/full", 9)
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(2):
+            recorder.record(review(reader("hbase")))
+        recorder.close()
+    assert [each["event"] for each in logged] == ["no more pods are recorded"]
+
+
+async def test_a_pod_that_is_refused_is_not_recorded() -> None:
+    recorded: list[Any] = []
+    shell = Shell(whole("hbase"), [])
+    shell.webhook._record = recorded.append
+    assert not (await shell.webhook.by_label(review(reader("nothing")))).allowed
+    assert (await shell.webhook.by_label(review(reader("hbase")))).allowed
+    assert [each.object["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] for each in recorded] == ["hbase"]
 
 
 # --- Fluid's own objects ----------------------------------------------------------------------------------------------
