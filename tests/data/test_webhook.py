@@ -10,7 +10,7 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
-from fairlead.cluster.errors import Forbidden, Status
+from fairlead.cluster.errors import Forbidden, Status, Unavailable, no_answer
 from fairlead.data.draft import Draft
 from fairlead.data.facts import Ref
 from fairlead.data.fluid_reviews import FluidReviews
@@ -97,6 +97,19 @@ async def test_s82_a_read_that_is_forbidden_is_our_failure_and_no_verdict() -> N
     shell = Shell([], [])
     shell.failure = Forbidden("GET", Status(code=403, message="no"))
     with pytest.raises(Forbidden):
+        await shell.webhook.by_label(review(reader("hbase")))
+
+
+async def test_s63_a_dataset_that_nobody_can_read_refuses_the_pod_with_its_field() -> None:
+    claim, _, runtime = whole("hbase")
+    shell = Shell([claim, runtime], [])
+    shell.failure = no_answer("GET datasets", "not a Dataset", may_have_happened=False)
+    shell.failure.__cause__ = msgspec.ValidationError("Expected `str`, got `int` - at `$.status.ufsTotal`")
+    verdict = await shell.webhook.by_label(review(reader("hbase")))
+    sentence = "Dataset default/hbase cannot be read: Expected `str`, got `int` - at `$.status.ufsTotal`"
+    assert (verdict.allowed, verdict.code, verdict.message) == (False, 500, sentence)
+    shell.failure.__cause__ = None
+    with pytest.raises(Unavailable):
         await shell.webhook.by_label(review(reader("hbase")))
 
 

@@ -16,6 +16,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import Unavailable
 from fairlead.data.facts import Missing, Ref, Sources
 from fairlead.data.mutate import MutateOptions, Mutation, PodReview, RunStep, mutate
 from fairlead.data.profile import DEFAULT, BadProfile, PluginProfile, parse
@@ -170,7 +171,14 @@ class DataWebhook:
                 for ref in missing.refs:
                     reads += 1
                     self._metrics.live_reads.labels(ref.kind.kind).inc()
-                    sources.add(ref, await self._read(ref) if reads <= MOST_LIVE_READS else None)
+                    try:
+                        sources.add(ref, await self._read(ref) if reads <= MOST_LIVE_READS else None)
+                    except Unavailable as problem:
+                        if not isinstance(problem.__cause__, msgspec.ValidationError):
+                            raise
+                        # No failure of ours: somebody wrote it in another form.
+                        sentence = f"{ref.kind.kind} {ref.key} cannot be read: {problem.__cause__}"
+                        return Mutation(allowed=False, code=500, message=sentence)
 
     def _timed(self, until_s: float) -> RunStep:
         run, seconds_of, now_s = self._runner.run, self._metrics.seconds_of, self._now_s
