@@ -20,9 +20,12 @@ from fairlead.data.groups import (
     RELEASED,
     GroupSource,
     PlacedGroups,
+    WorkerInput,
     added,
     plan,
+    worker_pods,
 )
+from fairlead.data.names import DatasetName
 from fairlead.data.objects import Component
 from fairlead.data.spec import DATA_GROUPS, DataGroup, ReaderPod
 from fairlead.data.view import GROUP_LABEL, ClusterView
@@ -276,3 +279,15 @@ def test_a_worker_requests_what_it_and_its_fuse_do() -> None:
     worker = Component(resources={"requests": {"cpu": "500m", "memory": "1Gi"}})
     fuse = Component(resources={"requests": {"cpu": 1, "memory": "nonsense"}})
     assert added(worker, fuse, None) == {"cpu": f"{1_500_000_000}n", "memory": f"{(1 << 30) * 10**9}n"}
+
+
+def test_resources_of_workers_that_are_no_quantities_are_left_out() -> None:
+    of_runtime = WorkerInput(DatasetName("default", "hbase"), "hbase-worker", requests={"cpu": "1"})
+
+    def requests(resources: Json) -> Any:
+        (worker,) = worker_pods(struct(workerResources=resources), [of_runtime], "fairlead")
+        (container,) = worker.spec.containers or ()
+        return container.resources.requests
+
+    assert requests({"cpu": "nonsense", "memory": "1Gi"}) == {"memory": "1Gi"}
+    assert requests({"cpu": "nonsense"}) == {"cpu": "1"}, "those of the runtime"

@@ -1,15 +1,18 @@
 """What a node reports: by metrics of runtimes, by folders, by the page cache."""
 
+import json
 import re
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from fairlead.cli.data import holdings, lines
+from fairlead.cli.data import holdings, lines, readable, recorded_pods
 from fairlead.data.capability import ADDITIONS
 from fairlead.data.explain import dry_run, explain, matches
 from fairlead.data.holdings import Holding, measure_folder, parse_metrics, report_body
 from fairlead.data.mutate import MutateOptions
+from fairlead.data.objects import DATASETS
 from fairlead.data.plugin import LocalityOptions
 from fairlead.data.spec import CacheNode, CacheReport
 from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache
@@ -52,7 +55,8 @@ def test_a_recorded_juicefs_mount_says_what_it_caches() -> None:
 def test_a_report_joins_folders_and_metrics_and_leaves_out_who_does_not_answer(tmp_path: Path) -> None:
     (tmp_path / "block").write_bytes(b"x" * 1000)
     mount, gone = (RECORDED / "juicefs-0.14.2.txt").as_uri(), (tmp_path / "gone").as_uri()
-    held = holdings((f"ml/imgs:HDD:{tmp_path}",), (f"ml/imgs:MEM={mount}", f"ml/logs={mount}", f"ml/other={gone}"))
+    folders = (f"ml/imgs:HDD:{tmp_path}", f"ml/nowhere:HDD:{tmp_path}/nowhere")
+    held = holdings(folders, (f"ml/imgs:MEM={mount}", f"ml/logs={mount}", f"ml/other={gone}"))
     assert sorted(held) == ["ml/imgs", "ml/logs"]
     assert (held["ml/imgs"].tiers["MEM"], sum(held["ml/imgs"].tiers.values())) == (6_008_192, 6_009_192)
     assert held["ml/logs"].tiers == {"SSD": 6_008_192}
@@ -122,6 +126,21 @@ def test_a_pod_that_could_not_be_created_now_says_why() -> None:
     assert "claims of the pod do not exist" in found.problem
 
 
+def test_a_dataset_that_cannot_be_read_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ('{"metadata": {"name": "a"}}', '{"metadata": {"name": "b"}, "spec": {"mounts": 3}}', "[" * 100_000)
+    found = readable(DATASETS, [msgspec.Raw(text.encode()) for text in texts])
+    assert [each.metadata.name for each in found] == ["a"]
+    assert "left out, not a Dataset: Expected `array | null`, got `int` - at `$.spec.mounts`" in capsys.readouterr().err
+
+
+def test_pods_are_read_as_kubectl_and_the_webhook_write_them() -> None:
+    pod = {"metadata": {"name": "p"}}
+    texts = (json.dumps({"items": [pod]}), json.dumps(pod, indent=2), f"{json.dumps(pod)}\n", json.dumps([pod]))
+    assert [recorded_pods(text) for text in texts] == [[pod]] * 4
+    assert recorded_pods(f"{json.dumps(pod)}\n\n{json.dumps(pod)}\n") == [pod, pod]
+    assert recorded_pods('{"items": null}') == []
+
+
 def test_levels_are_compared_as_numbers() -> None:
     above = term(("level", "Gt", ["4"]))
     assert [matches(above, {"level": text}) for text in ("5", "4", "10", "x", "")] == [True, False, True, False, False]
@@ -137,4 +156,12 @@ def test_a_dry_run_says_what_was_local_and_what_could_be() -> None:
 
     found = dry_run([ran("hbase", "n1"), ran("hbase", "n2"), ran("plain", "n1")], CACHE)
     assert (found.pods, found.pods_with_datasets, found.local_share, found.best_local_share) == (3, 2, 0.5, 0.8)
-    assert found.by_dataset == {"default/hbase": 0.5}
+    assert (found.by_dataset, found.best_by_dataset) == ({"default/hbase": 0.5}, {"default/hbase": 0.8})
+
+
+def test_a_dry_run_of_pods_recorded_before_they_had_a_node_says_what_could_be_local() -> None:
+    pod = reader("hbase")
+    pod["metadata"]["namespace"] = "default"
+    found = dry_run([pod], CACHE)
+    assert (found.pods_with_nodes, found.local_share, found.best_local_share) == (0, None, 0.8)
+    assert (found.by_dataset, found.best_by_dataset) == ({}, {"default/hbase": 0.8})

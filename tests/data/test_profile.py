@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from fairlead.data.plugin import Plugin
 from fairlead.data.profile import BadProfile, parse
 from fairlead.data.webhook import DataMetrics, ProfileFile
 
@@ -27,6 +28,9 @@ AFFINITY = "pluginConfig: [{name: NodeAffinityWithCache, args: %s}]\nplugins: {s
         ),
         pytest.param("plugins: [1,2", "not YAML: while parsing a flow sequence in", id="no YAML, with its line"),
         pytest.param("[]x", "not YAML", id="no YAML at all"),
+        pytest.param("plugins: " + "[" * 100_000, "not YAML: nested too deeply", id="nested without end"),
+        pytest.param("plugins: 2026-13-01", "not YAML: month must be in 1..12", id="a date that is none"),
+        pytest.param(AFFINITY % ("'" + "[" * 100_000 + "'", "FuseSidecar"), "args are not YAML: nested", id="args"),
         pytest.param("plugins: 3", "plugins: must have serverful", id="no lists"),
         pytest.param(AFFINITY % ("{preferred: 3}", "NodeAffinityWithCache"), "preferred: must be a list", id="no list"),
         pytest.param(
@@ -55,6 +59,29 @@ def test_s27_a_bad_profile_leaves_the_old_in_force_and_is_counted(tmp_path: Path
     profile.look()
     assert [step.plugin.name for step in profile.current.chain("serverful", True)] == ["RequireNodeWithFuse"]
     assert profile.problem == ""
+
+
+@pytest.mark.parametrize("content", [None, b"\xf9"], ids=["no file", "no text"])
+def test_s27_a_profile_that_comes_back_as_it_was_is_no_longer_reported(tmp_path: Path, content: bytes | None) -> None:
+    file, text = tmp_path / "plugins.profile", "plugins: {serverful: {withDataset: [DatasetUsageInjector]}}"
+    file.write_text(text)
+    profile = ProfileFile(str(file), DataMetrics(CollectorRegistry()))
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    profile.look()
+    assert profile.problem
+    file.write_text(text)
+    profile.look()
+    assert profile.problem == ""
+
+
+def test_a_plugin_of_another_package_that_cannot_be_made_is_a_bad_profile() -> None:
+    def factory(arguments: object) -> Plugin:
+        raise ZeroDivisionError("of theirs")
+
+    with pytest.raises(BadProfile, match="pluginConfig: Theirs: ZeroDivisionError: of theirs"):
+        parse("plugins: {serverful: {withDataset: [Theirs]}}", lambda name: factory)
 
 
 def test_the_policy_of_a_plugin_can_be_set() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.cluster.errors import NotFound, Status
 from fairlead.cluster.metrics import Metrics
 from fairlead.data.controllers import Waits
 from fairlead.data.draft import PREFERRED
@@ -38,7 +39,7 @@ from fairlead.data.waits import (
 )
 from fairlead.engine.locality import NO_CACHE, CacheMap, DatasetCache, NodeCache, Reading
 from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait, parse_wait
-from fairlead.model.intents import Patch, RecordEvent
+from fairlead.model.intents import Create, Intent, Patch, RecordEvent
 from fairlead.model.times import rfc3339
 from fairlead.runtime import Offers
 from fairlead.settings import Settings
@@ -278,8 +279,8 @@ def test_s53_a_load_that_fails_lets_the_pod_go_at_the_timeout_with_a_warning() -
 # --- the controller ---------------------------------------------------------------------------------------------------
 
 
-async def test_s52_one_load_for_two_pods_is_sent_to_a_worker_with_room_and_both_follow_it() -> None:
-    cluster = FakeCluster(ManualClock(NOW))
+def prefetching(cluster: FakeCluster) -> Waits:
+    """Two pods that are held for the same data, a node with room that has some of it, one without room, one without."""
     for name, cpu in (("full", "1"), ("warm", "8"), ("cold", "8")):
         cluster.add_node(name, cpu)
         held = {"namespace": "default", "name": "hbase", "tiers": [{"medium": "MEM", "bytes": 9 << 20}],
@@ -304,7 +305,13 @@ async def test_s52_one_load_for_two_pods_is_sent_to_a_worker_with_room_and_both_
     )
     view = ClusterView(world)
     view.refresh()
-    running = asyncio.create_task(Waits(world, view).controller().run())
+    return Waits(world, view)
+
+
+async def test_s52_one_load_for_two_pods_is_sent_to_a_worker_with_room_and_both_follow_it() -> None:
+    cluster = FakeCluster(ManualClock(NOW))
+    waits = prefetching(cluster)
+    running = asyncio.create_task(waits.controller().run())
     try:
         await settle(100)
         (load,) = cluster.objects["dataloads"].values()
@@ -320,6 +327,55 @@ async def test_s52_one_load_for_two_pods_is_sent_to_a_worker_with_room_and_both_
             *_, term = patch.patch["spec"]["affinity"]["nodeAffinity"][PREFERRED]
             assert term["preference"]["matchExpressions"][0]["values"] == ["warm"]
             assert patch.patch["spec"]["schedulingGates"] is None
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+class WithoutLoads(FakeCluster):
+    """A cluster that does not have the kind DataLoad yet."""
+
+    has_loads = False
+
+    def _apply(self, intent: Intent) -> Any:
+        if isinstance(intent, Create) and not self.has_loads:
+            raise NotFound("POST dataloads", Status(code=404, message="the server could not find it"))
+        return super()._apply(intent)
+
+
+async def test_s52_a_load_that_cannot_be_created_is_said_and_tried_again() -> None:
+    cluster = WithoutLoads(ManualClock(NOW))
+    running = asyncio.create_task(prefetching(cluster).controller().run())
+    try:
+        for _ in range(20):
+            await cluster.clock.advance(1.0)
+            await settle(20)
+        creates = [each for each in cluster.sent if isinstance(each, Create)]
+        assert 4 <= len(creates) <= 12, "two pods, every five seconds"
+        assert [(each.regarding.name, each.reason, each.warning) for each in cluster.events] == [
+            ("one", "PrefetchRefused", True), ("two", "PrefetchRefused", True),
+        ]  # fmt: skip
+        assert "the server could not find it" in cluster.events[0].note
+        cluster.has_loads = True
+        await cluster.clock.advance(6.0)
+        await settle(100)
+        assert len(cluster.objects["dataloads"]) == 1
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_s53_a_load_that_is_never_created_does_not_hold_the_pods_longer_than_they_ask() -> None:
+    cluster = WithoutLoads(ManualClock(NOW))
+    running = asyncio.create_task(prefetching(cluster).controller().run())
+    try:
+        await settle(50)
+        assert not [each for each in cluster.sent if isinstance(each, Patch)]
+        for _ in range(61):
+            await cluster.clock.advance(10.0)
+            await settle(20)
+        released = {each.name for each in cluster.sent if isinstance(each, Patch)}
+        assert released == {"one", "two"}
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
-from fairlead.cluster.errors import Forbidden, Status
+from fairlead.cluster.errors import Forbidden, Status, Unavailable, no_answer
 from fairlead.data.draft import Draft
 from fairlead.data.facts import Ref
 from fairlead.data.fluid_reviews import FluidReviews
@@ -96,6 +97,19 @@ async def test_s82_a_read_that_is_forbidden_is_our_failure_and_no_verdict() -> N
     shell = Shell([], [])
     shell.failure = Forbidden("GET", Status(code=403, message="no"))
     with pytest.raises(Forbidden):
+        await shell.webhook.by_label(review(reader("hbase")))
+
+
+async def test_s63_a_dataset_that_nobody_can_read_refuses_the_pod_with_its_field() -> None:
+    claim, _, runtime = whole("hbase")
+    shell = Shell([claim, runtime], [])
+    shell.failure = no_answer("GET datasets", "not a Dataset", may_have_happened=False)
+    shell.failure.__cause__ = msgspec.ValidationError("Expected `str`, got `int` - at `$.status.ufsTotal`")
+    verdict = await shell.webhook.by_label(review(reader("hbase")))
+    sentence = "Dataset default/hbase cannot be read: Expected `str`, got `int` - at `$.status.ufsTotal`"
+    assert (verdict.allowed, verdict.code, verdict.message) == (False, 500, sentence)
+    shell.failure.__cause__ = None
+    with pytest.raises(Unavailable):
         await shell.webhook.by_label(review(reader("hbase")))
 
 
@@ -196,6 +210,29 @@ def test_pods_are_recorded_up_to_a_bound_and_dry_runs_are_not(tmp_path: Path) ->
     recorder.close()
     lines = [json.loads(line) for line in (tmp_path / "pods").read_text().splitlines()]
     assert [each["metadata"]["namespace"] for each in lines] == ["default", "default"]
+    again = PodRecorder(str(tmp_path / "pods"), 3)
+    for _ in range(3):
+        again.record(review(reader("hbase")))
+    again.close()
+    assert len((tmp_path / "pods").read_text().splitlines()) == 3, "the bound is that of the file"
+
+
+def test_a_full_disk_costs_the_recording_and_not_the_pod() -> None:
+    recorder = PodRecorder("/dev/full", 9)
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(2):
+            recorder.record(review(reader("hbase")))
+        recorder.close()
+    assert [each["event"] for each in logged] == ["no more pods are recorded"]
+
+
+async def test_a_pod_that_is_refused_is_not_recorded() -> None:
+    recorded: list[Any] = []
+    shell = Shell(whole("hbase"), [])
+    shell.webhook._record = recorded.append
+    assert not (await shell.webhook.by_label(review(reader("nothing")))).allowed
+    assert (await shell.webhook.by_label(review(reader("hbase")))).allowed
+    assert [each.object["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] for each in recorded] == ["hbase"]
 
 
 # --- Fluid's own objects ----------------------------------------------------------------------------------------------

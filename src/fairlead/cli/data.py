@@ -7,7 +7,7 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from fairlead.cli.server import mistake
 from fairlead.cli.target import Target, cluster_options
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
-from fairlead.cluster.errors import ClusterError, NotFound
+from fairlead.cluster.errors import UNDECODABLE, ClusterError, NotFound
 from fairlead.data import entries
 from fairlead.data.cache_map import build
 from fairlead.data.capability import ADDITIONS
@@ -165,6 +165,9 @@ def holdings(folders: tuple[str, ...], urls: tuple[str, ...]) -> dict[str, Holdi
     found: dict[str, Holding] = {}
     for each in folders:
         key, medium, path = each.split(":", 2)
+        if not Path(path).is_dir():
+            click.echo(f"fairlead: {path}: there is no such folder", err=True)
+            continue
         found[key] = found.get(key, Holding({})) + measure_folder(Path(path), medium)
     for each in urls:
         source, _, url = each.partition("=")
@@ -226,7 +229,7 @@ async def _read(client: Client, settings: Settings) -> tuple[Sources, CacheMap, 
     listed: dict[str, list[Any]] = {}
     for kind in kinds:
         try:
-            listed[kind.name] = await client.list(kind)
+            listed[kind.name] = [each async for page in client.pages(kind) for each in readable(kind, page.items or ())]
         except NotFound:
             listed[kind.name] = []
     objects = {
@@ -243,6 +246,17 @@ async def _read(client: Client, settings: Settings) -> tuple[Sources, CacheMap, 
         settings.data.report_ttl_s,
     )
     return Sources(objects.get), cache, listed[NODES.name]
+
+
+def readable(kind: Kind[Any], items: Iterable[msgspec.Raw]) -> list[Any]:
+    """The objects of a list; one that somebody wrote in another form is left out, as by the webhook."""
+    found = []
+    for item in items:
+        try:
+            found.append(msgspec.json.decode(item, type=kind.struct))
+        except UNDECODABLE as problem:
+            click.echo(f"fairlead: left out, not a {kind.kind}: {problem}", err=True)
+    return found
 
 
 def lines(found: DataExplanation) -> list[str]:
@@ -285,15 +299,26 @@ def _shown(term: Mapping[str, Any]) -> str:
 def dry_run_command(pods: Path, target: Target) -> None:
     """Show how many of the bytes that recorded pods read would be local: on the nodes they ran on, and at best."""
     try:
-        text = pods.read_text()
-        document = json.loads(text) if text.lstrip().startswith("{\n") or '"items"' in text[:400] else None
-        recorded = document["items"] if document else [json.loads(line) for line in text.splitlines() if line]
-    except (OSError, ValueError, KeyError) as problem:
+        recorded = recorded_pods(pods.read_text())
+    except (OSError, ValueError, RecursionError) as problem:
         mistake(f"--pods: {problem}")
-
     settings = target.settings()
     _, cache, _ = target.run(lambda client: _read(client, settings))
-    click.echo(msgspec.json.encode(dry_run(recorded, cache)).decode())
+    try:
+        click.echo(msgspec.json.encode(dry_run(recorded, cache)).decode())
+    except (AttributeError, TypeError):
+        mistake(f"--pods: {pods}: must be pods, one JSON object a line, or a list of them")
+
+
+def recorded_pods(text: str) -> list[Any]:
+    """The pods of a list, of an object of their own, or of one line each."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    if isinstance(document, dict):
+        return list(document["items"] or ()) if "items" in document else [document]
+    return list(document) if isinstance(document, list) else [document]
 
 
 # -- manifests ---------------------------------------------------------------------------------------------------------

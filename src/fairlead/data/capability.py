@@ -22,6 +22,7 @@ from fairlead.data.facts import Ref
 from fairlead.data.fluid_reviews import FluidReviews
 from fairlead.data.groups import PLACED_PODS, Groups, GroupSource, PlacedGroups
 from fairlead.data.mutate import MutateOptions
+from fairlead.data.names import DatasetName
 from fairlead.data.objects import DATASETS
 from fairlead.data.plugin import LocalityOptions
 from fairlead.data.plugins.avoid_draining import AvoidDraining
@@ -30,10 +31,11 @@ from fairlead.data.plugins.wait_for_data import WaitForData
 from fairlead.data.profile import BadProfile, Step
 from fairlead.data.running import PluginRunner
 from fairlead.data.side_objects import SideObjects
-from fairlead.data.spec import definitions
+from fairlead.data.spec import NODES, definitions
 from fairlead.data.view import ClusterView
 from fairlead.data.webhook import DataMetrics, DataWebhook, PodRecorder, ProfileFile
 from fairlead.engine.locality import CacheMap
+from fairlead.model.intents import Patch
 from fairlead.model.kinds import LEASES
 from fairlead.model.times import parse_time_or_none, rfc3339
 from fairlead.runtime import Capability, Runtime, lease_name
@@ -48,6 +50,8 @@ ADDITIONS: Final = tuple(Step(plugin, plugin.policy) for plugin in (AvoidDrainin
 """What every pod with a dataset gets, whatever the profile says."""
 AUTO: Final = "auto"
 MEASURE_EVERY_S: Final = 15.0
+DEMO_NODE: Final = "node-1"
+"""The first of `fairlead up`, which has the demo's dataset cached."""
 
 
 class Data(Capability):
@@ -67,9 +71,13 @@ class Data(Capability):
         )
         self._leads = False
         self._changed = asyncio.Event()
+        self._demo = asyncio.Event()
         self._refused_since: dict[str, float] = {}
         self._runner = PluginRunner(settings.plugin_budget_s, runtime.clock.elapsed_s)
-        self._recorder = PodRecorder(settings.record_to, settings.record_most)
+        try:
+            self._recorder = PodRecorder(settings.record_to, settings.record_most)
+        except OSError as problem:
+            raise BadSettings(f"data.recordTo: {problem}") from None
         self.webhook = DataWebhook(
             mirrored=self.view.mirrored,
             read=self._read,
@@ -109,6 +117,7 @@ class Data(Capability):
         return tuple(yaml.safe_load_all(files("fairlead.data").joinpath("demo_kinds.yaml").read_text()))
 
     async def demo(self) -> Sequence[Mapping[str, Any]]:
+        self._demo.set()
         text = files("fairlead.data").joinpath("demo.yaml").read_text()
         return tuple(yaml.safe_load_all(text.replace("$NOW", rfc3339(self.runtime.clock.now()))))
 
@@ -133,6 +142,7 @@ class Data(Capability):
                 tasks.create_task(self._profile.follow(self.runtime.clock), name="data: profile")
                 tasks.create_task(self.view.follow(self._changed), name="data: caches")
                 tasks.create_task(self._measure(), name="data: metrics")
+                tasks.create_task(self._label_demo(), name="data: demo")
                 for writer in self.runtime.offers.unit_writers:
                     tasks.create_task(self._source.follow(), name="data: groups")
                     tasks.create_task(self._placed.controller(writer).run(), name="data: placed groups")
@@ -146,6 +156,18 @@ class Data(Capability):
             self._metrics.local_share.clear()
             for dataset, share in shares.items():
                 self._metrics.local_share.labels(dataset).set(share)
+
+    async def _label_demo(self) -> None:
+        """Fluid would label the node of the demo's worker: it stays warm when the demo's only report has grown old."""
+        await self._demo.wait()
+        while self.view.nodes.get(DEMO_NODE) is None:
+            await self.runtime.clock.sleep(1.0)
+        labels = {DatasetName("demo", "images").common_key(): "true"}
+        result = await self.runtime.writer.carry_out(
+            Patch(kind=NODES, name=DEMO_NODE, patch={"metadata": {"labels": labels}})
+        )
+        if not result.is_done:
+            log.warning("not in the demo", kind="Node", name=DEMO_NODE, problem=str(result.error))
 
     def problem(self) -> str | None:
         unread = [mirror.kind.plural for mirror in self.view.mirrors if not mirror.is_synced]

@@ -8,14 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from fairlead.cluster.controller import Controller, TemporaryError
+from fairlead.cluster.controller import REFUSED_RETRY_S, Controller, TemporaryError
+from fairlead.cluster.errors import Refused
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.writer import Outcome
 from fairlead.data import drains, levels, waits
 from fairlead.data.cache_map import name_of, parse_size
 from fairlead.data.names import SCALE_IN, DatasetName, NoSuchKey
 from fairlead.data.objects import DATASETS, RUNTIMES, Dataset
-from fairlead.data.spec import DATA_LOADS, CacheNode, DataLoad, ReaderPod
+from fairlead.data.spec import DATA_LOADS, PODS, CacheNode, DataLoad, ReaderPod
 from fairlead.data.view import ClusterView, by_scale_in
 from fairlead.engine.locality import Reading, readings_of
 from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait
@@ -28,8 +29,8 @@ async def carry_out(runtime: Runtime, intents: Iterable[Intent]) -> None:
     """One after another; the first that is not done ends the attempt, and the key is looked at again."""
     for intent in intents:
         result = await runtime.writer.carry_out(intent)
-        if result.outcome is Outcome.MISSING:
-            continue  # what was to be changed has gone, and its label or gate with it
+        if result.outcome is Outcome.MISSING and not isinstance(intent, Create):
+            continue  # what was to be changed has gone, and its label or gate with it; not so a kind or a namespace
         if not result.is_done and result.outcome is not Outcome.EXISTS:
             if result.error is not None:
                 raise result.error
@@ -209,6 +210,8 @@ class Waits:
     def __init__(self, runtime: Runtime, view: ClusterView) -> None:
         self._runtime = runtime
         self._view = view
+        self._refused: dict[str, tuple[float, str]] = {}
+        """By pod: when its DataLoad is tried again, and why it was refused."""
 
     def controller(self) -> Controller:
         controller = Controller(
@@ -220,10 +223,12 @@ class Waits:
     async def _reconcile(self, key: str) -> WakeAfter | None:
         pod: ReaderPod | None = self._view.pods.get(key)
         if pod is None or pod.metadata.deletion_timestamp:
+            self._refused.pop(key, None)
             return None
         cache, metadata = self._view.cache, pod.metadata
         readings = tuple(readings_of(cache, metadata.namespace, pod.claims, metadata.annotations))
         if pod.spec.node_name:
+            self._refused.pop(key, None)
             if readings and pod.spec.scheduler_name in self._runtime.offers.locality_schedulers and _unmarked(pod):
                 await carry_out(self._runtime, waits.mark(pod, cache, readings, self._view.zones()))
             return None
@@ -240,8 +245,26 @@ class Waits:
                 self._targets(pod, readings),
             )
         )
-        await carry_out(self._runtime, [*self._loads(step.loads, pod, readings), *step.intents])
+        await self._load(pod, self._loads(step.loads, pod, readings))
+        await carry_out(self._runtime, step.intents)
         return WakeAfter(seconds=step.wake_s) if step.wake_s is not None else None
+
+    async def _load(self, pod: ReaderPod, loads: Sequence[Intent]) -> None:
+        """A DataLoad that is refused is tried again, and the pod is told; its time runs on meanwhile."""
+        key, now_s = pod.metadata.key, self._runtime.clock.elapsed_s()
+        due_s, before = self._refused.get(key, (now_s, ""))
+        if not loads or now_s < due_s:
+            return
+        try:
+            await carry_out(self._runtime, loads)
+        except Refused as problem:
+            self._refused[key] = now_s + REFUSED_RETRY_S, str(problem)
+            if str(problem) != before:
+                note = f"a DataLoad for the pod cannot be created: {problem}"
+                refusal = event(PODS, pod.metadata, "PrefetchRefused", note, warning=True, reporter="fairlead-data")
+                await carry_out(self._runtime, [refusal])
+        else:
+            self._refused.pop(key, None)
 
     def _has_failed(self, pod: ReaderPod, dataset: str) -> bool:
         load = self._last_load(pod, dataset)

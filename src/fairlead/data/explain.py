@@ -182,19 +182,27 @@ def _holds(expression: Mapping[str, Any], label: str | None) -> bool:
 
 
 class DryRun(msgspec.Struct, frozen=True):
-    """Shares of the bytes that recorded pods read which are local: where they ran, and where they could best run."""
+    """Shares of the bytes that recorded pods read which are local: where they ran, and where they could best run.
+
+    A pod that is recorded at its admission has no node: it counts for the best alone.
+    """
 
     pods: int
     pods_with_datasets: int
-    local_share: float
+    pods_with_nodes: int
+    """Of those with datasets."""
+    local_share: float | None
+    """None where no pod has a node."""
     best_local_share: float
     by_dataset: Mapping[str, float]
+    best_by_dataset: Mapping[str, float]
 
 
 def dry_run(pods: Iterable[Mapping[str, Any]], cache: Any) -> DryRun:
-    count = with_datasets = 0
-    total = local = best = 0.0
+    count = with_datasets = with_nodes = 0
+    total = placed = local = best = 0.0
     by_dataset: dict[str, list[float]] = {}
+    best_by_dataset: dict[str, list[float]] = {}
     for pod in pods:
         count += 1
         metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
@@ -205,14 +213,25 @@ def dry_run(pods: Iterable[Mapping[str, Any]], cache: Any) -> DryRun:
         with_datasets += 1
         size = sum(each.read_bytes or cache.datasets[each.dataset].total_bytes or 1.0 for each in readings)
         values = local_values(cache, readings)
-        here = values.get(spec.get("nodeName") or "", 0.0)
-        total, local, best = total + size, local + size * here, best + size * max(values.values(), default=0.0)
+        most = max(values.values(), default=0.0)
+        total, best = total + size, best + size * most
         for each in readings:
-            by_dataset.setdefault(each.dataset, []).append(here)
+            best_by_dataset.setdefault(each.dataset, []).append(most)
+        if node := spec.get("nodeName"):
+            here = values.get(node, 0.0)
+            with_nodes, placed, local = with_nodes + 1, placed + size, local + size * here
+            for each in readings:
+                by_dataset.setdefault(each.dataset, []).append(here)
     return DryRun(
-        count,
-        with_datasets,
-        round(local / total, 4) if total else 0.0,
-        round(best / total, 4) if total else 0.0,
-        {name: round(sum(shares) / len(shares), 4) for name, shares in sorted(by_dataset.items())},
+        pods=count,
+        pods_with_datasets=with_datasets,
+        pods_with_nodes=with_nodes,
+        local_share=round(local / placed, 4) if placed else None,
+        best_local_share=round(best / total, 4) if total else 0.0,
+        by_dataset=_means(by_dataset),
+        best_by_dataset=_means(best_by_dataset),
     )
+
+
+def _means(shares: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: round(sum(each) / len(each), 4) for name, each in sorted(shares.items())}

@@ -20,7 +20,7 @@ from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.data.controllers import carry_out
 from fairlead.data.names import DOMAIN, DatasetName
-from fairlead.data.objects import DATASETS, Component, Dataset, requests_sum
+from fairlead.data.objects import DATASETS, Component, Dataset, is_quantity, requests_sum
 from fairlead.data.spec import DATA_GROUPS, PODS, DataGroup, ReaderPod
 from fairlead.data.view import DATASET_LABEL, GROUP_LABEL, ClusterView
 from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource, changed_units
@@ -97,7 +97,9 @@ def _worker(group: DataGroup, dataset: WorkerInput, number: int, scheduler: str)
         PLACEMENT_LABEL: mode,
         GROUP_LABEL: group.metadata.name,
     }
-    requests = dict(group.spec.worker_resources or dataset.requests)
+    # What is no quantity is left out, as of runtimes: nobody else checks it.
+    own = {name: each for name, each in (group.spec.worker_resources or {}).items() if is_quantity(each)}
+    requests = own or dict(dataset.requests)
     return {
         "metadata": {
             "name": f"{dataset.set_name}-{number}",

@@ -154,6 +154,14 @@ RUNTIMES: Final[dict[str, Kind[FluidRuntime]]] = {
 """By the type in `status.runtimes[0].type` of a Dataset."""
 
 
+def is_quantity(text: str) -> bool:
+    try:
+        nanos(text)
+    except QuantityError:
+        return False
+    return True
+
+
 def requests_sum(parts: Iterable[Any]) -> dict[str, int]:
     """What `resources` of several containers request together, in billionths; what cannot be read is left out."""
     totals: dict[str, int] = {}

@@ -88,13 +88,19 @@ def parse(text: str, installed: Finder = lambda name: None) -> PluginProfile:
 
 
 def _document(text: str) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as problem:
-        raise BadProfile(f"not YAML: {' '.join(str(problem).split())}") from None
+    document = _load(text, "not YAML")
     if not isinstance(document or {}, dict):
         raise BadProfile("the profile must have plugins and pluginConfig")
     return document or {}
+
+
+def _load(text: str, otherwise: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except RecursionError:
+        raise BadProfile(f"{otherwise}: nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as problem:  # a ValueError: such as a date in month 13
+        raise BadProfile(f"{otherwise}: {' '.join(str(problem).split())}") from None
 
 
 def _configurations(entries: Any) -> Iterator[tuple[str, tuple[Any, Policy | None]]]:
@@ -107,10 +113,7 @@ def _configurations(entries: Any) -> Iterator[tuple[str, tuple[Any, Policy | Non
         where = f"pluginConfig: {name}"
         arguments, policy = entry.get("args"), entry.get("policy")
         if isinstance(arguments, str):
-            try:
-                arguments = yaml.safe_load(arguments)
-            except yaml.YAMLError as problem:
-                raise BadProfile(f"{where}: args are not YAML: {' '.join(str(problem).split())}") from None
+            arguments = _load(arguments, f"{where}: args are not YAML")
         if policy is not None and policy not in get_args(Policy):
             raise BadProfile(f"{where}: policy: must be ignore or fail, not {policy!r}")
         yield ALIASES.get(name, name), (arguments, policy)
@@ -121,12 +124,16 @@ def _step(name: Any, settings: Mapping[str, tuple[Any, Policy | None]], installe
         raise BadProfile(f"{where}: must be names of plugins, not {name!r}")
     known = ALIASES.get(name, name)
     own = PLUGINS.get(known)
-    factory = own or installed(known)
-    if factory is None:
-        raise BadProfile(f"{where}: there is no plugin {name!r}; there are {', '.join(PLUGINS)}")
     arguments, policy = settings.get(known, (None, None))
     try:
+        factory = own or installed(known)
+        if factory is None:
+            raise BadProfile(f"{where}: there is no plugin {name!r}; there are {', '.join(PLUGINS)}")
         plugin = factory(arguments)
+        return Step(plugin, policy or plugin.policy, is_foreign=own is None)
+    except BadProfile:
+        raise
     except BadArguments as problem:
         raise BadProfile(f"pluginConfig: {name}: {problem}") from None
-    return Step(plugin, policy or plugin.policy, is_foreign=own is None)
+    except Exception as problem:  # of another package: its import, or what it makes of its arguments
+        raise BadProfile(f"pluginConfig: {name}: {type(problem).__name__}: {problem}") from None

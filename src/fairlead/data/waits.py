@@ -57,6 +57,8 @@ class Prefetch(msgspec.Struct, frozen=True):
 def parse_prefetch(text: str) -> Prefetch:
     try:
         document = json.loads(text)
+        if not isinstance(document, dict):
+            raise ValueError("must be an object")
         paths = document.get("paths", ["/"])
         until = str(document.get("until", "80%"))
         share = float(until.removesuffix("%")) / 100
@@ -65,7 +67,9 @@ def parse_prefetch(text: str) -> Prefetch:
         if not 0 < share <= 1:
             raise ValueError("until: must be a percentage")
         timeout_s = seconds(str(document.get("timeout", "10m")), PREFETCH)
-    except (ValueError, AttributeError, RecursionError) as problem:
+    except RecursionError:
+        raise BadWait(f"annotation {PREFETCH}: is nested too deeply") from None
+    except ValueError as problem:
         raise BadWait(
             f'annotation {PREFETCH}: must be such as {{"paths": ["/a"], "until": "80%", "timeout": "10m"}}: {problem}'
         ) from None

@@ -5,6 +5,7 @@ nothing to the cluster.
 """
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import Unavailable
 from fairlead.data.facts import Missing, Ref, Sources
 from fairlead.data.mutate import MutateOptions, Mutation, PodReview, RunStep, mutate
 from fairlead.data.profile import DEFAULT, BadProfile, PluginProfile, parse
@@ -73,8 +75,9 @@ class ProfileFile:
         self._path = Path(path) if path else None
         self._metrics = metrics
         self._report = report
-        self._text = self._path.read_text() if self._path is not None else DEFAULT
-        self.current: PluginProfile = parse(self._text, installed)
+        text = self._path.read_text() if self._path is not None else DEFAULT
+        self._text: str | None = text
+        self.current: PluginProfile = parse(text, installed)
         self.problem = ""
 
     def look(self) -> None:
@@ -87,6 +90,8 @@ class ProfileFile:
             self._text = text
             self.current = parse(text, installed)
         except (OSError, UnicodeDecodeError, BadProfile) as problem:
+            if not isinstance(problem, BadProfile):
+                self._text = None  # what is read next is new, even if it is what was there before
             if str(problem) != self.problem:
                 self.problem = str(problem)
                 self._metrics.profile_errors.inc()
@@ -140,7 +145,6 @@ class DataWebhook:
             return Verdict()
         if self._is_absent():
             return Verdict()
-        self._record(review)
         answer = await self.mutation(PodReview(review.object, review.namespace, by_namespace), review.left_s)
         if answer.skipped:
             self._metrics.skipped.labels(answer.skipped).inc()
@@ -149,6 +153,7 @@ class DataWebhook:
             self._metrics.run(run.plugin, run.outcome).inc()
         if not answer.allowed:
             return refused(answer.message, answer.code, "Forbidden" if answer.code == 403 else "")
+        self._record(review)
         return Verdict(patch=answer.patch, warnings=answer.warnings)
 
     async def mutation(self, review: PodReview, left_s: float) -> Mutation:
@@ -166,7 +171,14 @@ class DataWebhook:
                 for ref in missing.refs:
                     reads += 1
                     self._metrics.live_reads.labels(ref.kind.kind).inc()
-                    sources.add(ref, await self._read(ref) if reads <= MOST_LIVE_READS else None)
+                    try:
+                        sources.add(ref, await self._read(ref) if reads <= MOST_LIVE_READS else None)
+                    except Unavailable as problem:
+                        if not isinstance(problem.__cause__, msgspec.ValidationError):
+                            raise
+                        # No failure of ours: somebody wrote it in another form.
+                        sentence = f"{ref.kind.kind} {ref.key} cannot be read: {problem.__cause__}"
+                        return Mutation(allowed=False, code=500, message=sentence)
 
     def _timed(self, until_s: float) -> RunStep:
         run, seconds_of, now_s = self._runner.run, self._metrics.seconds_of, self._now_s
@@ -185,17 +197,31 @@ class PodRecorder:
     """Appends pods to a file, one line each, until it is full: for `fairlead data dry-run`."""
 
     def __init__(self, path: str, most: int) -> None:
+        self._path = path
         self._file = open(path, "ab") if path else None  # noqa: SIM115 - open as long as the process
-        self._left = most
+        is_kept = self._file is not None and Path(path).is_file()
+        self._left = most - _lines(Path(path)) if is_kept else most
 
     def record(self, review: Review) -> None:
         if self._file is not None and self._left > 0 and not review.dry_run:
             self._left -= 1
             pod: Mapping[str, Any] = {**(review.object or {})}
             metadata = {**(pod.get("metadata") or {}), "namespace": review.namespace}
-            self._file.write(msgspec.json.encode({**pod, "metadata": metadata}) + b"\n")
-            self._file.flush()
+            try:
+                self._file.write(msgspec.json.encode({**pod, "metadata": metadata}) + b"\n")
+                self._file.flush()
+            except OSError as problem:
+                # A full disk costs the recording, not the pod.
+                self._left = 0
+                log.warning("no more pods are recorded", file=self._path, problem=str(problem))
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what could not be written above
+                self._file.close()
+
+
+def _lines(path: Path) -> int:
+    """How many an earlier process has written: the bound is that of the file."""
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))

@@ -103,7 +103,7 @@ class FluidActor:
             await self._client.create(CLAIMS, claim, name.namespace)
 
     async def _workers(self, name: DatasetName, word: str, runtime: FluidRuntime) -> None:
-        labels = {"role": f"{word}-worker", "fluid.io/dataset": f"{name.namespace}-{name.name}"}
+        labels = {"role": f"{word}-worker", "fluid.io/dataset": name.dataset_id()}
         body = {
             "apiVersion": "apps/v1",
             "kind": "StatefulSet",
@@ -132,7 +132,7 @@ class FluidActor:
         await self._client.apply(STATEFUL_SETS, name.worker_set(word), body, name.namespace)
 
     async def _label_nodes(self, name: DatasetName) -> None:
-        label = f"fluid.io/dataset={name.namespace}-{name.name}"
+        label = f"fluid.io/dataset={name.dataset_id()}"
         workers = await self._client.list(PODS, name.namespace, query={"labelSelector": label})
         here = {pod.spec.node_name for pod in workers if pod.spec.node_name}
         for node in await self._client.list(NODES):
