@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from fairlead.cli.job import _age, _described, _no_pod, _switched, _table, job
 from fairlead.jobs.api import Holder, JobExplanation
-from fairlead.jobs.spec import JobSpec, TYJob, parse_spec
+from fairlead.jobs.spec import Explain, JobSpec, TYJob, parse_spec
 from tests.jobs.kit import META, spec_json
 
 
@@ -62,6 +62,7 @@ def test_a_pending_job_is_described_with_its_reasons() -> None:
         message="number 2 in line; cpu is short",
         queue="default",
         ahead=("lab/first",),
+        explain=Explain(message="x", resource="cpu"),
         holders=(Holder(who="lab/first", amount="4"),),
     )
     lines = _described(TYJob(metadata=META, spec=spec_json(2), status=status), explanation)
@@ -69,10 +70,16 @@ def test_a_pending_job_is_described_with_its_reasons() -> None:
         "lab/train: Pending, Unscheduled, 0/2 workers ready, 0 restarts",
         "  number 2 in line; cpu is short",
         "  ahead of it: lab/first",
-        "  held by lab/first: 4",
+        "  held by lab/first: cpu 4",
         "  3 nodes: Insufficient cpu",
         "queue default, priority 5, policy BinPack, quorum 2 pods",
     ]
+
+
+def test_without_an_answer_the_stored_reason_is_shown() -> None:
+    status = {"stage": "Pending", "ready": "0/2", "explain": {"message": "cpu is short", "refusals": {"Why": 3}}}
+    lines = _described(TYJob(metadata=META, spec=spec_json(2), status=status), None)
+    assert lines[1:3] == ["  cpu is short", "  3 nodes: Why"]
 
 
 def test_tables_and_ages() -> None:

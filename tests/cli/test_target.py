@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from fairlead.cli.main import cli
@@ -43,3 +44,22 @@ def test_an_address_without_a_scheme_is_a_mistake(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         Target(server="127.0.0.1:1", token="t").ask(dict, "/")
     assert "--server: must be an http:// or https:// address, not '127.0.0.1:1'" in capsys.readouterr().err
+
+
+def test_the_namespace_is_the_one_named_else_the_contexts(tmp_path: Path) -> None:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [
+            {"name": "team", "context": {"cluster": "c", "user": "u", "namespace": "team-red"}},
+            {"name": "none", "context": {"cluster": "c", "user": "u"}},
+        ],
+        "current-context": "team",
+    }
+    file = tmp_path / "config"
+    file.write_text(yaml.safe_dump(config))
+    file.chmod(0o600)
+    assert Target(kubeconfig=str(file)).namespace(None) == "team-red"
+    assert Target(kubeconfig=str(file)).namespace("other") == "other"
+    assert Target(kubeconfig=str(file), context="none").namespace(None) == "default"
+    assert Target(data=tmp_path).namespace(None) == "default"

@@ -103,6 +103,30 @@ async def test_s39_a_node_cordoned_before_its_pods_are_bound_is_left(cluster: Fa
         assert len(left) == 1
 
 
+async def test_pods_that_tolerate_a_cordon_keep_their_places_on_cordoned_nodes(cluster: FakeCluster) -> None:
+    def cordon(node: str) -> None:
+        held = copy.deepcopy(cluster.objects["nodes"][node])
+        held["spec"]["unschedulable"] = True
+        cluster.put("nodes", held)
+
+    tolerant = with_pods(spec_json(2, schedulerPolicy=GANG), tolerations=[{"operator": "Exists"}])
+    cluster.on_allocated = cordon
+    async with Together(cluster).leading():
+        first = cluster.submit("first", tolerant)
+        await turn(cluster, 20)
+        for node in list(cluster.objects["nodes"]):
+            cordon(node)
+        second = cluster.submit("second", tolerant)
+        await turn(cluster, 20)
+        for key in (first, second):
+            status = cluster.status(key)
+            assert (status["stage"], status.get("attempt", 0)) == ("Running", 0)
+        # One that is deleted comes back to the place it has.
+        cluster.remove("pods", "lab/second-actors-0")
+        await turn(cluster, 20)
+        assert (cluster.status(second)["ready"], cluster.status(second).get("attempt", 0)) == ("2/2", 0)
+
+
 async def test_after_a_write_that_only_seemed_to_fail_no_pod_is_bound_by_the_status_before_it(
     cluster: FakeCluster,
 ) -> None:

@@ -20,7 +20,7 @@ from fairlead.engine.unit import (
     UnitPlaced,
     UnitRefused,
 )
-from fairlead.model.intents import Bind, Delete
+from fairlead.model.intents import Bind, Delete, RecordEvent
 from fairlead.model.pod import SchedulerPod
 from fairlead.placement.places import with_nodes
 from fairlead.placement.trials import LoopTrials
@@ -632,6 +632,10 @@ async def test_a_gang_is_evicted_as_a_whole_and_its_leader_last() -> None:
         await settle()
         assert sorted(evicted(server)) == ["low-leader", "low-w-0", "low-w-1", "low-w-2"]
         assert evicted(server)[-1] == "low-leader"
+        # Whoever reads the victim's events may not read the job that it made room for.
+        events = [each for each in server.writes.sent if isinstance(each, RecordEvent) and each.reason == "Preempted"]
+        assert sorted(each.note for each in events) == [f"Preempted by a gang on node n{n}" for n in (1, 1, 2, 3)]
+        assert {each.related for each in events} == {None}
 
 
 async def test_a_gang_evicts_nobody_who_is_not_in_its_way() -> None:

@@ -47,7 +47,7 @@ def job() -> None:
 def _shared(command: Callable[..., None]) -> Callable[..., None]:
     """Options of every command."""
     for option in (
-        click.option("-n", "--namespace", help="The namespace.  [default: the manifest's, else default]"),
+        click.option("-n", "--namespace", help="The namespace.  [default: the manifest's, else the context's]"),
         click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True),
     ):
         command = option(command)
@@ -72,7 +72,7 @@ def submit(
     target: Target,
 ) -> None:
     """Create the TYJob of a manifest (- reads standard input)."""
-    manifest = _manifest(file.read(), namespace)
+    manifest = _manifest(file.read(), namespace, target)
     home, name = manifest["metadata"]["namespace"], manifest["metadata"].get("name", "")
 
     async def work(client: Client) -> TYJob:
@@ -98,9 +98,11 @@ def submit(
 def wait(name: str, timeout: float, namespace: str | None, output: str, target: Target) -> None:
     """Show the progress of a job until it has ended; exit code 3 if it failed."""
 
+    home = target.namespace(namespace)
+
     async def work(client: Client) -> TYJob:
         async with asyncio.timeout(timeout or None):
-            return await _followed(client, namespace or "default", name, quiet=output == "json")
+            return await _followed(client, home, name, quiet=output == "json")
 
     try:
         found = target.run(work)
@@ -124,8 +126,10 @@ def _switch(field: str, value: bool, done: str, help_text: str, name: str) -> No
     @_shared
     @cluster_options
     def command(name: str, namespace: str | None, output: str, target: Target) -> None:
+        home = target.namespace(namespace)
+
         async def work(client: Client) -> TYJob:
-            return await client.patch(TYJOBS, name, {"spec": {field: value}}, namespace or "default")
+            return await client.patch(TYJOBS, name, {"spec": {field: value}}, home)
 
         found = target.run(work)
         if output == "json":
@@ -150,7 +154,7 @@ _switch("suspend", False, "resumed", "Let a suspended job be planned again.", "r
 @cluster_options
 def list_jobs(all_namespaces: bool, namespace: str | None, output: str, target: Target) -> None:
     """List jobs."""
-    home = "" if all_namespaces else namespace or "default"
+    home = "" if all_namespaces else target.namespace(namespace)
 
     async def work(client: Client) -> list[TYJob]:
         return await client.list(TYJOBS, home)
@@ -176,7 +180,7 @@ def describe(
     target: Target,
 ) -> None:
     """Show a job, its places, its conditions, and why it is pending."""
-    home = namespace or "default"
+    home = target.namespace(namespace)
 
     async def work(client: Client) -> TYJob:
         return await client.get(TYJOBS, name, home)
@@ -217,7 +221,7 @@ def logs(
     target: Target,
 ) -> None:
     """Print the log of the leader or of a worker."""
-    home = namespace or "default"
+    home = target.namespace(namespace)
     if follow and output == "json":
         mistake("--follow: prints lines as they come, so -o json cannot be used with it")
     place = LEADER_PLACE
@@ -284,7 +288,7 @@ def what_if(
     target: Target,
 ) -> None:
     """Show whether a job would fit now, with fewer workers, after another job, or never."""
-    manifest = _manifest(file.read(), namespace)
+    manifest = _manifest(file.read(), namespace, target)
     answer = _post(WhatIf, "/jobs/what-if", manifest, target)
     if output == "json":
         _print_json(answer)
@@ -307,7 +311,10 @@ def compare(
     target: Target,
 ) -> None:
     """Show where each placement policy would put a job now."""
-    body = {"job": _manifest(file.read(), namespace), "policies": [each.strip() for each in policies.split(",")]}
+    body = {
+        "job": _manifest(file.read(), namespace, target),
+        "policies": [each.strip() for each in policies.split(",")],
+    }
     answer = _post(CompareAnswer, "/jobs/compare", body, target)
     if output == "json":
         _print_json(answer)
@@ -323,7 +330,7 @@ def compare(
 # -- the parts ---------------------------------------------------------------------------------------------------------
 
 
-def _manifest(text: bytes, namespace: str | None) -> dict[str, Any]:
+def _manifest(text: bytes, namespace: str | None, target: Target) -> dict[str, Any]:
     """The one TYJob of a file; other documents in it are for kubectl."""
     try:
         documents = [each for each in yaml.safe_load_all(text) if each is not None]
@@ -337,7 +344,7 @@ def _manifest(text: bytes, namespace: str | None) -> dict[str, Any]:
         mistake(f"the manifest must hold one TYJob, not {len(jobs)}{hint}")
     found: dict[str, Any] = jobs[0]
     metadata = found.setdefault("metadata", {})
-    metadata["namespace"] = namespace or metadata.get("namespace") or "default"
+    metadata["namespace"] = target.namespace(namespace or metadata.get("namespace"))
     return found
 
 
@@ -396,10 +403,11 @@ def _described(found: TYJob, explanation: JobExplanation | None) -> list[str]:
     if explanation is not None:
         lines.append(f"  {explanation.message}")
         lines += [f"  ahead of it: {each}" for each in explanation.ahead]
-        lines += [f"  held by {each.who}: {each.amount}" for each in explanation.holders]
+        resource = f"{explanation.explain.resource} " if explanation.explain is not None else ""
+        lines += [f"  held by {each.who}: {resource}{each.amount}" for each in explanation.holders]
         lines += [f"  expected to fit at {explanation.fits_at}"] if explanation.fits_at else []
-    elif status.message:
-        lines.append(f"  {status.message}")
+    elif why := status.explain.message if status.explain is not None else status.message:
+        lines.append(f"  {why}")
     if status.explain is not None:
         lines += [f"  {counted(nodes, 'node')}: {reason}" for reason, nodes in status.explain.refusals.items()]
     if isinstance(spec, JobSpec):

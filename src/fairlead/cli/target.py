@@ -62,6 +62,17 @@ class Target:
         url, token = self._fairlead()
         return ask_for(struct, url, path, token, self.ca_file, None if body is None else msgspec.json.encode(body))
 
+    def namespace(self, named: str | None) -> str:
+        """The one that is named, else the context's, as kubectl does."""
+        if named:
+            return named
+        if self.data is not None and not self.kubeconfig and not (self.data.expanduser() / "kubeconfig").exists():
+            return "default"  # whoever needs the cluster says that it is not there
+        try:
+            return self._connection(RealClock()).namespace
+        except (BadSettings, ClusterError):
+            return "default"
+
     def settings(self) -> Settings:
         named = self.kubeconfig or self._kubeconfig_of_data()
         try:

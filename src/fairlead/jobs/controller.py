@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,12 +52,13 @@ from fairlead.jobs.spec import (
     parse_status,
 )
 from fairlead.jobs.trials import Trial, Trials
-from fairlead.jobs.units import pending_job, unit_of
+from fairlead.jobs.units import Planned, pending_job, unit_of
 from fairlead.jobs.warnings import warnings_of
 from fairlead.model.intents import Create, Intent, PatchStatus, WakeAfter, event
 from fairlead.model.kinds import Kind
 from fairlead.model.owners import is_controlled_by
 from fairlead.model.quantity import QuantityError, nanos
+from fairlead.model.taints import CORDON, is_tolerated
 
 log = structlog.get_logger("fairlead.jobs")
 
@@ -316,7 +317,7 @@ class JobController:
                 for member, loss in news.lost.items()
                 if (place := names.get(member.rpartition("/")[2])) is not None
             },
-            unusable=frozenset(node for node in set(places.values()) if not self._is_usable(node)),
+            unusable=self._unusable(places, lambda: trial.planned if trial else self._trials.untried(metadata, spec)),
             spec_problem=parsed if isinstance(parsed, str) else "",
             template_problem=_template_problem(trial, parsed, status, has_all=_has_all(mine, spec, places)),
             warnings=() if isinstance(parsed, str) else tuple(warnings_of(spec)),
@@ -335,9 +336,15 @@ class JobController:
             self._line = now_s, self.source.line()
         return self._line[1].get(key, (0, ""))
 
-    def _is_usable(self, name: str) -> bool:
-        node = self._mirrors.nodes.get(name)
-        return node is not None and node.is_usable
+    def _unusable(self, places: Places, planned: Callable[[], Planned]) -> frozenset[str]:
+        """Nodes that are gone, not ready, or cordoned for a pod with a place there, by the rule that placed it."""
+        nodes = {name: self._mirrors.nodes.get(name) for name in set(places.values())}
+        unready = {name for name, node in nodes.items() if node is None or not node.is_ready}
+        cordoned = {name for name, node in nodes.items() if node is not None and node.is_ready and not node.is_usable}
+        if cordoned:
+            tolerant = {each for each, pod in planned().items() if is_tolerated(CORDON, pod.spec.tolerations or ())}
+            unready |= {node for place, node in places.items() if node in cordoned and place[0] not in tolerant}
+        return frozenset(unready)
 
     def _queue_problem(self, spec: JobSpec) -> str:
         if spec.queue == DEFAULT_QUEUE or self._mirrors.queues.get(spec.queue) is not None:

@@ -69,7 +69,7 @@ class JobInput:
     def leader(self) -> JobPod | None:
         return self.current.get(LEADER_PLACE)
 
-    @property
+    @cached_property
     def done(self) -> frozenset[Place]:
         """Workers whose work is done: they count as ready and need no room any more."""
         return frozenset(place for place, pod in self.current.items() if pod.status.phase == "Succeeded" and place[0])

@@ -433,7 +433,7 @@ def _message(facts: Facts, row: Row) -> str:
         case "QuorumLost":
             return f"only {facts.ready} of {facts.needed} workers were ready for {QUORUM_GRACE_S:g} s"
         case "QuorumReady":
-            return f"{facts.ready} of {spec.total} workers are ready"
+            return f"started with {facts.ready} of {spec.total} workers ready"
         case "Scheduled":
             return f"{len(facts.places)} of {1 + spec.total} pods have places"
     return ""

@@ -350,9 +350,13 @@ class JobNode(ApiObject):
     status: JobNodeStatus = JobNodeStatus()
 
     @property
-    def is_usable(self) -> bool:
+    def is_ready(self) -> bool:
         ready = next((each for each in self.status.conditions or () if each.type == "Ready"), None)
-        return ready is not None and ready.status == "True" and not self.spec.unschedulable
+        return ready is not None and ready.status == "True"
+
+    @property
+    def is_usable(self) -> bool:
+        return self.is_ready and not self.spec.unschedulable
 
 
 JOB_NODES: Final = Kind("", "v1", "nodes", "Node", JobNode, namespaced=False)

@@ -28,8 +28,11 @@ def failed_scheduling(pod: SchedulerPod, message: str) -> RecordEvent:
 
 
 def preempted(victim: Regarding, pod: SchedulerPod, node: str) -> RecordEvent:
-    note = f"Preempted by pod {pod.uid} on node {node}"
-    return RecordEvent(regarding=victim, reason="Preempted", action="Preempting", note=note, related=about(pod))
+    """The preemptor by its UID, as kube-scheduler does; a gang's pod is only planned, has none, and is not named."""
+    exists = bool(pod.metadata.uid)
+    note = f"Preempted by {f'pod {pod.uid}' if exists else 'a gang'} on node {node}"
+    related = about(pod) if exists else None
+    return RecordEvent(regarding=victim, reason="Preempted", action="Preempting", note=note, related=related)
 
 
 def refused(

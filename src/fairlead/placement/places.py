@@ -18,6 +18,7 @@ from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Loss, LostPlace, Member, Unit, UnitPlaced, UnitSource
 from fairlead.model.outcome import Outcome, Placed
 from fairlead.model.pod import SchedulerPod
+from fairlead.model.taints import CORDON, is_tolerated
 from fairlead.placement.reservations import Reservation, Reservations
 
 log = structlog.get_logger("fairlead.placement")
@@ -156,7 +157,9 @@ class Places:
                         self.lose(member.pod.key, Loss.NODE_GONE, f"node {node} is gone")
         elif self._table.cordoned_N[row]:
             for key in self._held_on(row):
-                self.lose(key, Loss.CORDONED, f"node {node} is cordoned")
+                held = _member(self.standing.unit_of_member(key), key)
+                if held is not None and not _tolerates_cordon(held):
+                    self.lose(key, Loss.CORDONED, f"node {node} is cordoned")
 
     def check_room(self, nodes: Iterable[str]) -> None:
         """Somebody else put pods on these nodes: places that have no room beside them are lost."""
@@ -191,7 +194,7 @@ class Places:
         row = self._table.row_of.get(member.node)
         if row is None:
             self.lose(member.pod.key, Loss.NODE_GONE, f"node {member.node} is gone")
-        elif self._table.cordoned_N[row]:
+        elif self._table.cordoned_N[row] and not _tolerates_cordon(member):
             self.lose(member.pod.key, Loss.CORDONED, f"node {member.node} is cordoned")
         elif isinstance(outcome := self.put(member.pod, member.node), Placed):
             self._hold(unit, member)
@@ -231,3 +234,8 @@ def without_nodes(unit: Unit) -> Unit:
 
 def _member(unit: Unit | None, key: str) -> Member | None:
     return next((each for each in unit.members if each.pod.key == key), None) if unit is not None else None
+
+
+def _tolerates_cordon(member: Member) -> bool:
+    """It was placed on a cordoned node, or would be: a cordon takes no place from it."""
+    return is_tolerated(CORDON, member.pod.spec.tolerations or ())

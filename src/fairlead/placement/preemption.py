@@ -99,6 +99,6 @@ class Preemptor:
         if result.outcome is not Outcome.DONE:
             log.warning("victim not evicted", pod=victim.key, by=pod.key, problem=str(result.error))
             return False
-        await self._writer.carry_out(events_and_conditions.preempted(whom, pod, node))
-        log.info("preempted", pod=victim.key, node=node, by=pod.key)
+        await self._writer.carry_out(events_and_conditions.preempted(whom, pod, victim.node))
+        log.info("preempted", pod=victim.key, node=victim.node, by=pod.key)
         return True
