@@ -111,6 +111,11 @@ async def s61_a_plan_that_comes_too_late_is_a_conflict(faults: Faults, lab: Lab)
     await lab.submit("train", lab.spec(2, **policy("Gang")))
     async with asyncio.timeout(60):
         await is_held.wait()
+
+    def times_stepped_back() -> int:
+        return (faults.folder / f"{first.name}.log").read_text().count("no longer leading")
+
+    so_far = times_stepped_back()
     with faults.frozen(first):
         await faults.give_up(first)
         await lab.until_running("train", "2/2")
@@ -122,10 +127,19 @@ async def s61_a_plan_that_comes_too_late_is_a_conflict(faults: Faults, lab: Lab)
             return bool(late) and late[-1].code == 409
 
         await lab.until(has_failed, "the plan of the first replica is refused")
+
+    async def has_stepped_back() -> bool:
+        return times_stepped_back() > so_far
+
+    # Its lease was taken by force, well within its time: it learns of that by its watch, and may write until then.
+    await lab.until(has_stepped_back, "the first replica no longer leads")
     assert (await lab.status("train"))["allocations"] == survivor
     await lab.submit("after", lab.spec(1))
     await lab.until_running("after")
     assert (await faults.leader()) is second
+    # Nothing that came after its lease was lost has a write of it.
+    assert [each.path for each in first.gate.done if b'"after' in each.body or "/after" in each.path] == []
+    assert [each.path for each in second.gate.done if each.path.endswith("/tyjobs/after/status")] != []
     first.gate.rules.remove(hold)
 
 
