@@ -32,7 +32,7 @@ from bench.locality_kube import KubeScheduling, kube_scheduling
 from fairlead.data.capability import ADDITIONS
 from fairlead.data.explain import answered
 from fairlead.data.facts import Ref, Sources
-from fairlead.data.fluid_reviews import demand_weight
+from fairlead.data.fluid_reviews import DEMAND
 from fairlead.data.levels import demand_share, level
 from fairlead.data.mutate import MutateOptions, PodReview
 from fairlead.data.names import DatasetName
@@ -40,7 +40,7 @@ from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES, Claim, Dataset, Fl
 from fairlead.data.plugin import LocalityOptions
 from fairlead.data.profile import DEFAULT, parse
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache, Reading, local_values
+from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache, Reading, local_values, value
 from fairlead.engine.locality_wait import is_worth_it, warm_nodes
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.table import NodeTable
@@ -72,6 +72,14 @@ class Datum:
     name: DatasetName
     size: float
     shares: dict[int, float]
+
+
+def _cached(datum: Datum) -> DatasetCache:
+    nodes = {
+        f"n{number}": NodeCache(share * datum.size, share * datum.size, is_labelled=True)
+        for number, share in datum.shares.items()
+    }
+    return DatasetCache(datum.size, 0.0, nodes)
 
 
 @dataclass
@@ -179,7 +187,8 @@ class Simulation:
             if (i, number) in self.draining:
                 labels[each.name.scale_in_key()] = "true"
             if self.by_levels and number in each.shares:
-                labels[each.name.level_key()] = str(level(each.shares[number]))
+                cached = _cached(each)
+                labels[each.name.level_key()] = str(level(value(cached, cached.nodes[f"n{number}"])))
         if self.kube is not None:
             self.kube.set_node(f"n{number}", labels, CPUS)
             return
@@ -194,17 +203,7 @@ class Simulation:
 
     def _cache(self) -> CacheMap:
         return CacheMap(
-            {
-                each.name.key: DatasetCache(
-                    each.size,
-                    0.0,
-                    {
-                        f"n{number}": NodeCache(share * each.size, share * each.size, is_labelled=True)
-                        for number, share in each.shares.items()
-                    },
-                )
-                for each in self.data
-            },
+            {each.name.key: _cached(each) for each in self.data},
             {f"default/{each.name.name}": each.name.key for each in self.data},
         )
 
@@ -341,7 +340,8 @@ class Simulation:
         weighs preferred terms against free room."""
         readers = Counter(number for arrival, number in self.placed.values() if i in arrival.datasets)
         free = [number for number in range(NODES) if number not in self.data[i].shares]
-        terms = {number: demand_weight(level(demand_share(readers, readers[number]))) for number in free}
+        steps = {number: level(demand_share(readers, readers[number])) for number in free}
+        terms = {number: sum(weight for above, weight in DEMAND if step > above) for number, step in steps.items()}
         most = max(terms.values()) or 1
         scores = {number: 2 * terms[number] / most + self._room(f"n{number}") / CPUS for number in free}
         return max(free, key=lambda number: (scores[number], -number))

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead import app
 from fairlead.app import Registry
@@ -26,7 +27,15 @@ from fairlead.model.kinds import POD_OBJECTS
 from fairlead.model.meta import ApiObject
 from fairlead.placement.capability import profiles
 from fairlead.runtime import Capability, Runtime, find_connection, lease_name, member_lease
-from fairlead.settings import BadSettings, LeaseSettings, OpeningSettings, Settings, load
+from fairlead.settings import (
+    BadSettings,
+    LeaseSettings,
+    ModuleSettings,
+    OpeningSettings,
+    Settings,
+    WebhookSettings,
+    load,
+)
 from fairlead.testing.capabilities import while_leading
 from fairlead.testing.clock import ManualClock, settle
 from fairlead.testing.scripted_server import (
@@ -232,6 +241,45 @@ async def test_a_capability_runs_while_leading_and_is_told_to_stop(cluster: Clus
     assert told == ["begun", "told to stop", "done"]
     assert cluster.holder == "", "given back after the last write"
     assert cluster.server.requests[-1].method == "PUT"
+
+
+@pytest.mark.parametrize("status", [403, 404], ids=["nothing may be read", "no kind is there"])
+@pytest.mark.parametrize("names", [("placement", "jobs"), ("data",), ("tasks",), ("modules",)], ids=",".join)
+async def test_a_leader_without_work_stops_at_once(cluster: Cluster, names: tuple[str, ...], status: int) -> None:
+    leases: dict[str, dict[str, Any]] = {}
+
+    def others(seen: RecordedRequest) -> Answer:
+        folder, _, name = seen.path.rpartition("/")
+        if seen.method == "POST" and seen.path == LEASES:
+            name, folder = seen.json()["metadata"]["name"], LEASES
+        if folder != LEASES or (seen.method == "GET" and name not in leases):
+            return failure(404 if folder == LEASES else status)
+        if seen.method in ("POST", "PUT"):
+            metadata = {**seen.json()["metadata"], "uid": "u", "resourceVersion": str(len(cluster.server.requests))}
+            leases[name] = {**seen.json(), "metadata": metadata}
+        return reply(leases.pop(name) if seen.method == "DELETE" else leases[name])
+
+    for key in (f"GET {LEASE}", f"POST {LEASES}", f"PUT {LEASE}", "*"):
+        cluster.server.always(key, others)
+    anywhere = "127.0.0.1:0"
+    settings = cluster.settings(
+        capabilities=names,
+        webhooks=WebhookSettings(listen=anywhere, drain_s=0.0),
+        modules=ModuleSettings(listen=anywhere),
+    )
+    lease = "fairlead" if "placement" in names else f"fairlead-{names[0]}"
+
+    def holder() -> str:
+        return str(leases[lease]["spec"]["holderIdentity"]) if lease in leases else "nobody"
+
+    with capture_logs() as logs:
+        async with serving(settings, app.CAPABILITIES) as (task, stop):
+            await cluster.server.wait_for(lambda: holder() == "me", 60)
+            await settle()
+            stop.set()
+            await asyncio.wait_for(task, 60)
+    assert [each for each in logs if each["event"] == "cut short"] == []
+    assert holder() == ""
 
 
 async def test_what_a_capability_says_is_recorded(cluster: Cluster) -> None:

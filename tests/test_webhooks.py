@@ -13,9 +13,11 @@ from typing import Any
 import aiohttp
 import pytest
 from cryptography import x509
+from structlog.testing import capture_logs
 
 from fairlead.app import webhooks_lease
 from fairlead.cluster.clock import RealClock
+from fairlead.cluster.connector import connector
 from fairlead.cluster.errors import Conflict, Status
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.writer import Outcome, Result
@@ -36,7 +38,9 @@ async def nobody(review: Review) -> Verdict:
     return Verdict()
 
 
-CONFIGURATION = WebhookConfiguration("fairlead-toy", [Webhook("toy.example", "/toy", nobody, {})])
+CONFIGURATION = WebhookConfiguration(
+    "fairlead-toy", [Webhook("toy.example", "/toy", nobody, {})], turned_off={"off.example": "toy.mode"}
+)
 
 
 class Cluster(FakeCluster):
@@ -151,6 +155,24 @@ async def test_s74_a_reset_bundle_is_repaired_and_no_certificate_issued_for_it()
         await settle(200)
         assert cluster.bundle == before["ca.crt"]
         assert (cluster.data, cluster.events) == (before, [])
+
+
+async def test_an_applied_entry_that_a_setting_turns_off_is_said() -> None:
+    cluster = Cluster()
+    async with leading(cluster) as (webhooks,):
+        assert webhooks.condition() is None
+        both = [*CONFIGURATION.webhooks, Webhook("off.example", "/off", nobody, {})]
+        cluster.put(MUTATING.plural, manifest(WebhookConfiguration("fairlead-toy", both), namespace=NAMESPACE))
+        with capture_logs() as logs:
+            await settle(200)
+        said = "entry off.example of fairlead-toy is not answered and gets no caBundle: toy.mode is off"
+        assert webhooks.condition() == said
+        assert [each["problem"] for each in logs if each["log_level"] == "warning"] == [said]
+        (listener,) = webhooks.servers()
+        async with listener.serve, aiohttp.ClientSession(connector=connector()) as http:
+            trusting = ssl.create_default_context(cadata=cluster.data["ca.crt"].decode())
+            async with http.get(f"{webhooks._url}/readyz/toy", ssl=trusting) as answer:
+                assert (answer.status, await answer.text()) == (200, f"ok: {said}")
 
 
 async def test_s75_a_wrong_name_is_refused_in_the_handshake_and_old_protocols_are_not_spoken() -> None:

@@ -31,7 +31,7 @@ async def run_until_stopped(
 ) -> None:
     """Every capability follows; under each lease those that lead by it do so while it is held.
 
-    After a stop, servers go on for `drain_s`, with current mirrors.
+    For `drain_s` after a stop, servers go on, with current mirrors.
     """
     members = [each for each in capabilities.values() if type(each).work is not Capability.work]
     async with asyncio.TaskGroup() as tasks:
@@ -46,11 +46,16 @@ async def run_until_stopped(
             member = await opener.under(name, removed_when_released=True)
             work = {each.name: _work_of(each, member) for each in members}
             holding.append(tasks.create_task(_hold(member, work), name="member lease"))
+        stopping = tasks.create_task(_stopped_at_s(opener), name="stop")
         await asyncio.wait(holding)
-        await opener.stop.wait()
-        await opener.clock.sleep(drain_s)
+        await opener.clock.sleep(max(0.0, await stopping + drain_s - opener.clock.elapsed_s()))
         for task in (mirrors, *following):
             task.cancel()
+
+
+async def _stopped_at_s(opener: Opener) -> float:
+    await opener.stop.wait()
+    return opener.clock.elapsed_s()
 
 
 def _leads_of(runtime: Runtime, capabilities: Mapping[str, Capability]) -> dict[str, Callable[[], Awaitable[None]]]:
@@ -66,12 +71,15 @@ async def _hold(runtime: Runtime, works: Mapping[str, Callable[[], Awaitable[Non
 
     async def lead() -> None:
         async with asyncio.TaskGroup() as tasks:
-            recording = tasks.create_task(runtime.recorder.run(), name="recorder")
+            recording = tasks.create_task(runtime.record_events(), name="recorder")
             working = [tasks.create_task(_awaited(work), name=name) for name, work in works.items()]
             await runtime.stop.wait()
             log.info("stopping", grace_s=GRACE_S, lease=runtime.lease.name)
             if working:
-                await asyncio.wait(working, timeout=GRACE_S)
+                _, unfinished = await asyncio.wait(working, timeout=GRACE_S)
+                if unfinished:
+                    names = sorted(task.get_name() for task in unfinished)
+                    log.warning("cut short", capabilities=names, grace_s=GRACE_S, lease=runtime.lease.name)
             await flushed(runtime.recorder)
             await asyncio.wait([recording], timeout=1.0)
             for task in (recording, *working):

@@ -26,6 +26,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Index, Mirror
 from fairlead.cluster.mirrors import Mirrors
 from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.undecoded import UndecodedEvents
 from fairlead.cluster.writer import Writer
 from fairlead.engine.locality import CacheMap
 from fairlead.engine.unit import Trials, UnitSource
@@ -74,6 +75,8 @@ class Runtime:
     offers: Offers = field(default_factory=Offers)
     is_loopback: bool = False
     """Whether the API server is of this process: then it reaches what listens on loopback, and nobody else leads."""
+    undecoded: UndecodedEvents = field(default_factory=UndecodedEvents)
+    """What its mirrors cannot read; reported by whoever holds the lease."""
 
     def mirror(
         self,
@@ -87,9 +90,18 @@ class Runtime:
         optional: bool = False,
     ) -> Mirror[Any]:
         """A mirror of a kind, shared by all who ask for the same; the runtime runs it. The last two: see Watch."""
-        return self.mirrors.get(
+        mirror = self.mirrors.get(
             kind, namespace, labels=labels, fields=fields, indexes=indexes, hint=hint, optional=optional
         )
+        self.undecoded.add(mirror.undecoded)
+        return mirror
+
+    async def record_events(self) -> None:
+        """Send events while the lease is held, those about objects that cannot be read among them."""
+        async with asyncio.TaskGroup() as tasks:
+            reporting = tasks.create_task(self.undecoded.run(self.recorder.record, self.clock), name="undecoded")
+            await self.recorder.run()
+            reporting.cancel()
 
     @asynccontextmanager
     async def connect(self, connection: Connection) -> AsyncIterator[tuple[Client, Mirrors, Writer]]:

@@ -165,7 +165,7 @@ class ModuleSettings(Section, frozen=True):
     env: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$")] = "dev"
     naming: Literal["seed", "koupleless"] = "seed"
     pods_per_base: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 110
-    cpu_per_base: str = "1"
+    cpu_per_base: str = ""
     memory_per_base: Annotated[int, msgspec.Meta(ge=0, le=2**50)] = 512 << 20
     poll_s: Annotated[float, msgspec.Meta(ge=0.1, le=600)] = 5.0
     remove_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0

@@ -127,7 +127,7 @@ async def up(
         echo(f"starting {', '.join(parts)}" if parts else "starting nothing else")
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         working = [
-            tasks.create_task(runtime.recorder.run(), name="recorder"),
+            tasks.create_task(runtime.record_events(), name="recorder"),
             tasks.create_task(opener.mirrors.run(), name="mirrors"),
         ]
         if "controllers" in options.parts:

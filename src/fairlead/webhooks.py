@@ -118,6 +118,7 @@ class Webhooks(Capability):
         )
         self._context = self._files.context if self._files else serving_context()
         self._has_certificate = self._files is not None
+        self._last_condition: str | None = None
         namespace = runtime.settings.namespace
         self._secret_key = f"{namespace}/{SECRET}"
         self._secrets = runtime.mirror(SECRETS, namespace, fields=f"metadata.name={SECRET}")
@@ -148,6 +149,17 @@ class Webhooks(Capability):
             return "stopping"
         return None if self._has_certificate else f"no certificate yet in the Secret {SECRET}"
 
+    def condition(self) -> str | None:
+        """Entries that an administrator applied and a setting of ours turns off: the server calls them in vain."""
+        found = [
+            f"entry {entry.name} of {configuration.name} is not answered and gets no caBundle: {setting} is off"
+            for kind in self._kinds
+            for configuration in self._of(kind)
+            for entry in getattr(self._mirrors[kind.name].get(configuration.name), "webhooks", None) or ()
+            if (setting := configuration.turned_off.get(entry.name))
+        ]
+        return "; ".join(found) or None
+
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
         host, _, port = self.runtime.settings.webhooks.listen.rpartition(":")
@@ -161,7 +173,7 @@ class Webhooks(Capability):
     def _probe(self, capability: Capability) -> Callable[[web.Request], Any]:
         async def answer(_: web.Request) -> web.Response:
             problem = self.problem() or capability.problem()
-            text = f"{problem}\n" if problem else ready_text(capability.condition)
+            text = f"{problem}\n" if problem else ready_text(lambda: capability.condition() or self.condition())
             return web.Response(text=text, status=503 if problem else 200)
 
         return answer
@@ -217,6 +229,10 @@ class Webhooks(Capability):
                 note = "what the Secret held could not be used; a new authority and certificate were issued"
                 replaced = event(SECRETS, secret.metadata, "CertificateReplaced", note, warning=True, reporter=SERVICE)
                 await self.runtime.writer.carry_out(replaced)
+        if (condition := self.condition()) != self._last_condition:
+            self._last_condition = condition
+            if condition:
+                log.warning("webhook entry not served", problem=condition)
         bundle = base64.b64encode(current.bundle).decode()
         for kind in self._kinds:
             for configuration in self._of(kind):

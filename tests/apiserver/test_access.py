@@ -235,3 +235,27 @@ def test_who_may_only_change_objects_creates_none_by_applying_them(server: Conte
     made(server, SECRETS, {"metadata": {"name": "s"}})
     asked = f"{SECRETS}/s?fieldManager=m"
     assert ask(server, "PATCH", asked, secret, "stranger", "application/apply-patch+yaml")[0] == 200
+
+
+@pytest.mark.parametrize(("plural", "version"), [("clusterrolebindings", "v9"), ("clusterroles", "v1")])
+def test_a_definition_takes_over_no_objects_of_the_server(server: Contestant, plural: str, version: str) -> None:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    definition = {
+        "metadata": {"name": f"{plural}.{GROUP}", "annotations": {"api-approved.kubernetes.io": "https://a.b/pull/1"}},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster",
+            "names": {"plural": plural, "singular": plural[:-1], "kind": "Taken"},
+            "versions": [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    before = ask(server, "GET", f"{RBAC}/{plural}")[1]["items"]
+    assert before
+    made(server, path, definition)
+    conditions = ask(server, "GET", f"{path}/{plural}.{GROUP}")[1]["status"]["conditions"]
+    assert {each["type"]: each["status"] for each in conditions} == {"NamesAccepted": "False", "Established": "False"}
+    odd = {"apiVersion": f"{GROUP}/{version}", "kind": "Taken", "metadata": {"name": "odd"}, "subjects": 7, "rules": 7}
+    assert ask(server, "POST", f"/apis/{GROUP}/{version}/{plural}", odd)[0] in (400, 404, 422)
+    assert ask(server, "DELETE", f"{path}/{plural}.{GROUP}")[0] == 200
+    assert ask(server, "GET", f"{RBAC}/{plural}")[1]["items"] == before

@@ -1,6 +1,7 @@
 """Which cluster and which running Fairlead a command is about."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -46,7 +47,7 @@ def test_an_address_without_a_scheme_is_a_mistake(capsys: pytest.CaptureFixture[
     assert "--server: must be an http:// or https:// address, not '127.0.0.1:1'" in capsys.readouterr().err
 
 
-def test_the_namespace_is_the_one_named_else_the_contexts(tmp_path: Path) -> None:
+def kubeconfig(folder: Path) -> Path:
     config = {
         "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
         "users": [{"name": "u", "user": {"token": "t"}}],
@@ -56,10 +57,33 @@ def test_the_namespace_is_the_one_named_else_the_contexts(tmp_path: Path) -> Non
         ],
         "current-context": "team",
     }
-    file = tmp_path / "config"
+    file = folder / "config"
     file.write_text(yaml.safe_dump(config))
     file.chmod(0o600)
+    return file
+
+
+def test_the_namespace_is_the_one_named_else_the_contexts(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path)
     assert Target(kubeconfig=str(file)).namespace(None) == "team-red"
     assert Target(kubeconfig=str(file)).namespace("other") == "other"
     assert Target(kubeconfig=str(file), context="none").namespace(None) == "default"
     assert Target(data=tmp_path).namespace(None) == "default"
+
+
+@pytest.mark.parametrize(
+    ("flags", "namespace"), [((), "team-red"), (("--context=none",), "default"), (("-n", "x"), "x")]
+)
+def test_explain_asks_for_a_pod_in_the_contexts_namespace(
+    flags: tuple[str, ...], namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths: list[str] = []
+
+    def ask(target: Target, struct: type, path: str) -> Any:
+        paths.append(path)
+        raise NoAnswer("nobody is there")
+
+    monkeypatch.setattr(Target, "ask", ask)
+    command = ["explain", "pod/p", f"--kubeconfig={kubeconfig(tmp_path)}", "--server=http://127.0.0.1:1", *flags]
+    answer = CliRunner().invoke(cli, command)
+    assert (answer.exit_code, paths) == (2, [f"/explain/pods/{namespace}/p"])

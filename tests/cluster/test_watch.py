@@ -28,7 +28,7 @@ from fairlead.testing.scripted_server import (
     status_object,
     stream,
 )
-from tests.cluster.kit import CONFIG_MAPS_PATH, Hurried, client_of, config_map, count
+from tests.cluster.kit import CONFIG_MAPS_PATH, Hurried, client_of, config_map, count, until
 
 LIST = f"GET {CONFIG_MAPS_PATH}"
 WATCH = f"WATCH {CONFIG_MAPS_PATH}"
@@ -400,6 +400,27 @@ async def test_an_object_that_does_not_decode_is_left_out_and_counted(
     assert told.log == ["all: ns/a@7", "+ns/b@13"]
     assert count(metrics, "fairlead_mirror_undecodable_total", kind=KIND) == 3
     assert server.requests_for(WATCH)[1].query["resourceVersion"] == "13"
+
+
+async def test_what_does_not_decode_is_known_until_it_does_or_is_gone(
+    server: ScriptedServer, client: Client, clock: Hurried, told: Told, metrics: Metrics
+) -> None:
+    def named(name: str, version: str) -> dict[str, Any]:
+        metadata = {"name": name, "namespace": "ns", "uid": f"u-{name}", "resourceVersion": version}
+        return {"metadata": metadata, "data": ["not a map"]}
+
+    watch = watch_of(client, clock, metrics)
+    server.on(LIST, page(named("a", "7"), named("b", "8"), named("c", "9")), page(named("c", "9"), named("d", "20")))
+    changes = [event("MODIFIED", config_map("a", "13")), event("DELETED", named("b", "14"))]
+    server.on(WATCH, stream(*changes, then=Then.HANG), IDLE)
+    async with running(watch, told):
+        await until(lambda: len(told.log) == 3)
+        assert list(watch.undecoded.events) == ["ns/c"]
+        assert watch.undecoded.events["ns/c"].regarding.uid == "u-c"
+    watch._version = ""
+    async with running(watch, told):
+        await until(lambda: len(told.log) == 4)
+        assert list(watch.undecoded.events) == ["ns/c", "ns/d"]
 
 
 async def test_an_object_of_parts_within_parts_without_end_blinds_us_to_nothing(

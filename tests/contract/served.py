@@ -59,8 +59,8 @@ def start(folder: Path, port: int = 0, prefix: Sequence[str] = (), module: str =
 
 
 @contextlib.contextmanager
-def served(folder: Path, prefix: Sequence[str] = ()) -> Iterator[Served]:
-    found = start(folder, prefix=prefix)
+def served(folder: Path, prefix: Sequence[str] = (), module: str = "tests.contract.served") -> Iterator[Served]:
+    found = start(folder, prefix=prefix, module=module)
     try:
         yield found
     finally:

@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.cli.data import when_over
 from fairlead.cluster.metrics import Metrics
 from fairlead.data.controllers import Drains
 from fairlead.data.drains import BEGUN_AT, LABELLED_AT, SCALE_IN_TO, DrainInput, DrainStep, held_up, plan, target
 from fairlead.data.names import DatasetName
-from fairlead.data.objects import RUNTIMES, FluidRuntime
+from fairlead.data.objects import RUNTIMES, Dataset, FluidRuntime
 from fairlead.data.spec import CacheNode, ReaderPod
 from fairlead.data.view import ClusterView
 from fairlead.model.intents import Intent, Patch, RecordEvent
@@ -85,6 +86,35 @@ class World:
     @property
     def labelled(self) -> list[str]:
         return [name for name, labels in self.labels.items() if LABEL in labels]
+
+
+class Listing:
+    """A client that lists these."""
+
+    def __init__(self, *pods: Any) -> None:
+        self._items = [msgspec.Raw(msgspec.json.encode(pod)) for pod in pods]
+
+    async def pages(self, kind: Any, namespace: str) -> AsyncIterator[Any]:
+        yield SimpleNamespace(items=self._items)
+
+
+@pytest.mark.parametrize(
+    ("node", "replicas", "sentence"),
+    [
+        ("n1", 1, " when their readers have left"),
+        ("n1", 0, "; their readers are not waited for, as no worker is left"),
+        ("n1", 2, "; none of those that go runs on a node, so nobody is waited for"),
+        ("", 1, "; none of those that go runs on a node, so nobody is waited for"),
+    ],
+)
+async def test_the_command_says_who_is_waited_for(node: str, replicas: int, sentence: str) -> None:
+    labels = {"role": "alluxio-worker", "fluid.io/dataset": "default-hbase"}
+    worker = {"metadata": {"name": "hbase-worker-1", "namespace": "default", "labels": labels}}
+    fuse = {"metadata": {"name": "hbase-fuse-7", "labels": {**labels, "role": "alluxio-fuse"}}}
+    client: Any = Listing(
+        {**worker, "spec": {"nodeName": node}}, {**fuse, "spec": {"nodeName": "n1"}}, {"metadata": {"name": 7}}
+    )
+    assert await when_over(client, msgspec.convert(dataset("hbase"), Dataset), replicas) == sentence
 
 
 def test_s38_the_node_of_the_highest_ordinal_is_labelled_before_replicas_change() -> None:

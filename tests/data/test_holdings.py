@@ -16,7 +16,7 @@ from fairlead.data.objects import DATASETS
 from fairlead.data.plugin import LocalityOptions
 from fairlead.data.spec import CacheNode, CacheReport
 from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache
-from tests.data.objects import PROFILE, admit, reader, sources, term, whole
+from tests.data.objects import PROFILE, admit, node_affinity, reader, sources, term, whole
 
 RECORDED = Path(__file__).parent / "recorded"
 ALLUXIO = (RECORDED / "alluxio-2.9.4.txt").read_text()
@@ -46,6 +46,7 @@ def test_older_alluxio_workers_have_their_host_elsewhere_in_a_name() -> None:
 def test_a_recorded_juicefs_mount_says_what_it_caches() -> None:
     assert parse_metrics(JUICEFS) == Holding({"SSD": 6_008_192})
     assert parse_metrics(JUICEFS, "MEM") == Holding({"MEM": 6_008_192})
+    assert parse_metrics((RECORDED / "juicefs-1.3.1.txt").read_text()) == Holding({"SSD": 9_012_288})
     second = 'juicefs_blockcache_bytes{mp="/other",vol_name="imgs"}'
     assert parse_metrics(f"{JUICEFS}{second} 1e3\nnonsense\n") == Holding({"SSD": 6_009_192})
     assert parse_metrics(f"{second} NaN\n") == Holding({"SSD": 0})
@@ -119,6 +120,25 @@ def test_where_the_scheduler_scores_bytes_the_score_is_that_of_the_bytes() -> No
     assert [(each.node, each.score) for each in found.nodes] == [("n1", 100), ("n2", 25), ("n3", 0)]
     (line,) = [each for each in lines(found) if "preferred" in each]
     assert line.endswith("(not in the pod: its scheduler scores what nodes hold, LOCAL below)")
+
+
+def test_a_pod_with_a_place_of_its_own_is_explained_by_that() -> None:
+    own = {"weight": 7, "preference": term(("topology.kubernetes.io/zone", "In", ["z"]))}
+    pod = dict(admit(reader("hbase", affinity=node_affinity(preferred=[own])), whole("hbase"), whole_chain=True).pod)
+    options = MutateOptions(locality=LocalityOptions(cache=CACHE), additions=ADDITIONS)
+    found = explain(pod, "default", sources(whole("hbase")), PROFILE, options, [node("n1"), node("n2")])
+    affinity = [each for each in found.terms if each.plugin == "NodeAffinityWithCache"]
+    assert [(each.effect, each.because) for each in affinity] == [
+        ("nothing", "the pod has a rule of its own about topology.kubernetes.io/zone")
+    ]
+    assert (found.scored_by, [each.score for each in found.nodes]) == ("NodeAffinity", [0, 0])
+
+
+def test_a_node_that_a_pod_names_by_a_field_is_allowed() -> None:
+    named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}
+    pod = dict(admit(reader("hbase", affinity=node_affinity([named])), whole("hbase"), whole_chain=True).pod)
+    found = explain(pod, "default", sources(whole("hbase")), PROFILE, MutateOptions(), [node("n1"), node("n2")])
+    assert [(each.node, each.is_allowed) for each in found.nodes] == [("n2", True), ("n1", False)]
 
 
 def test_a_pod_that_could_not_be_created_now_says_why() -> None:

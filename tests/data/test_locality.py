@@ -12,7 +12,7 @@ from fairlead.data.names import DatasetName
 from fairlead.data.objects import Claim, Dataset
 from fairlead.data.plugin import LocalityOptions
 from fairlead.data.spec import CacheNode, CacheReport
-from fairlead.engine.locality import NO_CACHE, CacheMap, Reading, local_value, local_values, readings_of
+from fairlead.engine.locality import NO_CACHE, CacheMap, Reading, local_values, readings_of
 from fairlead.model.times import rfc3339
 from tests.data.objects import admit, claim, dataset, preferred_of, reader, whole
 
@@ -39,7 +39,7 @@ def cache(*reports: CacheReport, nodes: Any = None, total: str = "10.00GiB") -> 
 
 
 def worth(found: CacheMap, name: str) -> float:
-    return local_value(found, [Reading(KEY)], name)
+    return local_values(found, [Reading(KEY)]).get(name, 0.0)
 
 
 def test_s33_more_cached_bytes_are_worth_more() -> None:
@@ -145,6 +145,5 @@ def test_s51_readers_are_counted_on_their_nodes_and_advise_where_workers_are_mis
     name = DatasetName("default", "hbase")
     assert advice(name, demand["default/hbase"], {"n3", "n1"}, 0.0) == ""
     assert advice(name, demand["default/hbase"], {"n1"}, 5 * (1 << 30)) == (
-        "1 more workers of default/hbase, on n3, would be on the nodes of 10 readers "
-        "and save 50 GiB each time these read all of it"
+        "1 more worker of default/hbase, on n3, would be near 10 readers and save 50 GiB each time these read all of it"
     )

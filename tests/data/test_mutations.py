@@ -130,7 +130,7 @@ def test_references_that_lead_in_a_circle_or_too_far_end(length: int) -> None:
 
 
 def test_s09_a_dataset_that_is_not_bound_refuses_the_pod_in_its_own_words() -> None:
-    conditions = [{"type": "NotReady", "status": "True", "message": "master is not ready"}]
+    conditions = [{"type": "NotReady", "message": "master is not ready"}]
     found = admit(reader("hbase"), whole("hbase", phase="NotBound", conditions=conditions))
     assert (found.allowed, found.code) == (False, 500)
     assert found.message == "claim hbase: Dataset default/hbase is not bound: master is not ready"
@@ -458,6 +458,35 @@ def test_s66_an_affinity_of_the_wrong_form_is_left_to_the_server(affinity: Any) 
     found = admit(reader("hbase", affinity=affinity), whole("hbase"))
     assert (found.allowed, found.patch) == (True, ())
     assert found.warnings[0].startswith("the pod is left as it is: spec.affinity")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [
+        ((), 5, "the object must be a v1 Pod"),
+        (("metadata", "name"), 5, "metadata.name: must be text"),
+        (("metadata", "ownerReferences"), {}, "metadata.ownerReferences: must be a list of objects"),
+        (("spec", "nodeName"), False, "spec.nodeName: must be text"),
+        (("spec", "containers", 0, "image"), 0, "spec.containers[].image: must be text"),
+        (("spec", "containers", 0, "volumeMounts", 0, "mountPath"), [], "volumeMounts[].mountPath: must be text"),
+        (("spec", "volumes", 0, "persistentVolumeClaim"), "hbase", "persistentVolumeClaim: must be an object"),
+        (("spec", "volumes", 0, "persistentVolumeClaim", "claimName"), ["hbase"], "claimName: must be text"),
+    ],
+)
+def test_s56_a_pod_that_nobody_could_decode_is_a_bad_request(place: Any, value: Any, problem: str) -> None:
+    pod: Any = reader("hbase")
+    if place:
+        *parents, last = place
+        tree = pod
+        for each in parents:
+            tree = tree[each]
+        tree[last] = value
+    else:
+        pod = value
+    found = admit(pod, whole("hbase"))
+    assert (found.allowed, found.code) == (False, 400)
+    assert found.message.startswith("the pod cannot be read: ")
+    assert found.message.endswith(problem)
 
 
 class Breaking:

@@ -51,8 +51,8 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
 KEY = "default/hbase"
 
 
-def warm(size: float = 1e12, held: float = 1e12) -> CacheMap:
-    nodes = {"n1": NodeCache(tier_bytes=held, cached_bytes=held)}
+def warm(size: float = 1e12, held: float = 1e12, *, is_draining: bool = False) -> CacheMap:
+    nodes = {"n1": NodeCache(tier_bytes=held, cached_bytes=held, is_draining=is_draining)}
     return CacheMap({KEY: DatasetCache(total_bytes=size, nodes=nodes)}, {"default/hbase": KEY})
 
 
@@ -90,6 +90,7 @@ def test_a_pod_that_was_released_is_not_held_again() -> None:
     [
         pytest.param({"releases_gates": False}, id="s46 nobody would release it"),
         pytest.param({"locality": LocalityOptions(cache=warm(1e8, 1e8))}, id="s47 it would gain too little"),
+        pytest.param({"locality": LocalityOptions(cache=warm(is_draining=True))}, id="the warm node is being drained"),
         pytest.param({"named": 1}, id="s48 its node is named"),
         pytest.param({"daemon": 1}, id="s48 a DaemonSet's"),
     ],

@@ -203,6 +203,15 @@ async def test_a_plugin_that_keeps_failing_is_not_called_for_a_while() -> None:
     assert plugin.calls == OPEN_AFTER + 1
 
 
+async def test_a_plugin_of_another_profile_is_called_whatever_the_old_one_did() -> None:
+    shell = Shell(whole("hbase"), [])
+    with_plugin(shell, Foreign(problem="no"))
+    for _ in range(OPEN_AFTER):
+        await shell.webhook.by_label(review(reader("hbase")))
+    with_plugin(shell, Foreign())
+    assert "foreign" in json.dumps((await shell.webhook.by_label(review(reader("hbase")))).patch)
+
+
 def test_pods_are_recorded_up_to_a_bound_and_dry_runs_are_not(tmp_path: Path) -> None:
     recorder = PodRecorder(str(tmp_path / "pods"), 2)
     for dry_run in (True, False, False, False):

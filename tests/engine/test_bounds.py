@@ -102,14 +102,47 @@ def test_a_node_with_thousands_of_resources_takes_no_more_than_its_share() -> No
     table.add_node(msgspec.convert(document, Node))
     assert scalars(table) == MOST_SCALARS
     table.add_node(a_node("b", z__example__com_late=2))
+    # A node that offers few gets its columns from the one that offers many, and what is in use of them is counted.
+    assert scalars(table) == MOST_SCALARS
+    assert (table.uncounted("b"), table.uncounted("h")) == (0, 10_000 - MOST_SCALARS + 1)
     cycle = Cycle(table, kube_profile())
     late = a_pod("late", requests={"z.example.com/late": "1"})
-    # There is no column left for it: nothing is given of what is not counted.
-    assert isinstance(cycle.decide(late), Refused)
-    table.remove_node("h")
-    assert scalars(table) == 1
     assert isinstance(cycle.decide(late), Placed)
     assert isinstance(cycle.decide(a_pod("later", requests={"z.example.com/late": "1"})), Refused)
+    table.remove_node("h")
+    assert scalars(table) == 1
+    assert isinstance(cycle.decide(a_pod("last", requests={"z.example.com/late": "1"})), Refused)
+
+
+def test_columns_are_given_alike_whatever_the_order_of_nodes() -> None:
+    document = msgspec.to_builtins(a_node("h"))
+    document["status"]["allocatable"] |= many_names(2 * MOST_SCALARS)
+    hostile = msgspec.convert(document, Node)
+    nodes = [hostile, *(a_node(f"n{number}", nvidia__com_gpu=8, example__com_x=number + 1) for number in range(3))]
+    found = []
+    for order in (nodes, nodes[::-1], [*nodes[1:], hostile], [nodes[1], hostile, *nodes[2:]]):
+        table = a_table(order)
+        assert scalars(table) == MOST_SCALARS
+        rows = {name: at for name, at in table.axis.rows.items() if at >= FIRST_SCALAR}
+        found.append({name: sorted(table.alloc_RN[at].tolist())[-4:] for name, at in rows.items()})
+    assert found[0] == found[1] == found[2] == found[3]
+    assert found[0]["nvidia.com/gpu"] == [0, 8, 8, 8]
+    assert found[0]["example.com/x"] == [0, 1, 2, 3]
+
+
+def test_a_column_that_another_node_takes_over_counts_again_when_there_is_room() -> None:
+    document = msgspec.to_builtins(a_node("h"))
+    names = many_names(MOST_SCALARS)
+    document["status"]["allocatable"] |= names
+    last = max(names)
+    table = a_table([msgspec.convert(document, Node)], [a_pod("user", node="h", requests={last: "1"})])
+    cycle = Cycle(table, kube_profile())
+    table.add_node(a_node("b", example__com_x=1))
+    # Nothing is given of what is not counted.
+    assert table.axis.known(last) is None
+    assert isinstance(cycle.decide(a_pod("one", requests={last: "1"})), Refused)
+    table.remove_node("b")
+    assert table.used_RN[table.axis.rows[last]].sum() == 1
 
 
 def test_devices_told_apart_have_a_limit() -> None:

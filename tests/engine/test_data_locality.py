@@ -3,10 +3,12 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.gang import Gangs
 from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache
+from fairlead.engine.locality_wait import warm_nodes
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
@@ -95,3 +97,19 @@ def test_s54_a_node_with_room_for_the_pod_but_not_for_its_fuse_is_not_chosen() -
     assert "Insufficient cpu for the fuse of its dataset" in refused.diagnosis.message()
     plain = cycle.decide(pod("p2", cpu="3"))
     assert isinstance(plain, Placed)
+
+
+@pytest.mark.parametrize(
+    ("values", "warm"),
+    [
+        ({"a": 1.0, "b": 0.5, "c": 0.49}, ["a", "b"]),
+        ({"a": 0.6, "b": 0.5, "c": 0.3, "d": 0.29}, ["a", "b", "c"]),
+        ({"a": 0.3, "b": 0.15, "c": 0.1}, ["a", "b"]),
+        ({"a": 0.0}, []),
+        ({}, []),
+    ],
+)
+def test_a_node_with_half_of_the_data_is_warm_and_so_is_one_with_half_of_what_the_best_has(
+    values: dict[str, float], warm: list[str]
+) -> None:
+    assert warm_nodes(values) == warm

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.gang import Gangs
@@ -261,13 +262,153 @@ def test_the_smallest_domain_with_room_is_taken() -> None:
 
 
 def test_no_domain_with_room_is_told_as_such() -> None:
-    table = racks({"one": [2], "two": [2]})
+    table = racks({"one": [3], "two": [2]})
+    table.add_pod(worker("busy", node="one-0"))
     outcome, statement = decide(table, Unit("job", workers(3), domains=Domains("rack")))
     assert isinstance(outcome, UnitRefused)
     assert outcome.diagnosis.message() == "no single domain of rack has room for 3 of 3 pods"
     assert not statement.placed
     anywhere, _ = decide(table, Unit("job", workers(3), domains=Domains("rack", required=False)))
     assert nodes_of(anywhere) == ["one-0", "one-0", "two-0"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "members", "minimum", "never", "sentence"),
+    [
+        pytest.param(
+            {"one": [2], "two": [1, 2], "three": [1]},
+            workers(4),
+            None,
+            NeverFits("default/w0", 4, 3, key="rack", domain="two"),
+            "4 pods like default/w0 must be within one domain of rack, but two, which comes closest, "
+            "has room for 3 when it is empty",
+            id="too many pods for each",
+        ),
+        pytest.param({"one": [2], "two": [1, 2]}, workers(4), 3, None, "", id="of which one may stay out"),
+        pytest.param(
+            {"one": [2, 2], "two": [4]},
+            a_pair("3", 1, "2", 1),
+            None,
+            NeverFits("default/a0", 2, 1, beside="default/b0", key="rack", domain="two"),
+            "2 pods like default/a0 and default/b0 must be within one domain of rack, but two, which comes closest, "
+            "has room for 1 when it is empty",
+            id="room for either, not for both",
+        ),
+        pytest.param(
+            {"one": [2, 2], "two": [4]}, a_pair("2", 1, "1", 2), None, None, "", id="room for both in either domain"
+        ),
+        pytest.param(
+            {"one": [5, 5], "two": [5, 5]},
+            tuple(Member(worker(f"w{i}", cpu)) for i, cpu in enumerate(("3", "4", "5"))),
+            None,
+            NeverFits("default/w0", 12_000, 10_000, resource="cpu", key="rack", domain="one"),
+            "the pods needed ask for 12000 of cpu within one domain of rack, but one, which comes closest, "
+            "has 10000 when it is empty",
+            id="short of a resource",
+        ),
+    ],
+)
+def test_what_each_domain_is_too_small_for_can_never_fit(
+    sizes: dict[str, list[int]],
+    members: tuple[Member, ...],
+    minimum: int | None,
+    never: NeverFits | None,
+    sentence: str,
+) -> None:
+    unit = Unit("job", members, minimum=minimum, domains=Domains("rack"))
+    found = never_fits(Cycle(racks(sizes), kube_profile()), unit)
+    assert (found, found.sentence() if found is not None else "") == (never, sentence)
+    # Where a domain is only preferred, the rest of the cluster counts too.
+    assert (
+        never_fits(Cycle(racks(sizes), kube_profile()), replace(unit, domains=Domains("rack", required=False))) is None
+    )
+
+
+def test_without_any_node_of_the_label_no_domain_will_do() -> None:
+    table = a_table([a_node("a", cpu=8)])
+    outcome, _ = decide(table, Unit("job", workers(2), domains=Domains("rack")))
+    assert isinstance(outcome, UnitRefused)
+    assert outcome.never == NeverFits("", 2, 0, key="rack")
+    assert outcome.diagnosis.message() == "its pods must be within one domain of rack, but no node has that label"
+
+
+@pytest.mark.parametrize("spare", [[a_node("c", cpu=4, labels={"rack": "two"}, unschedulable=True)], []])
+def test_a_cordoned_node_counts_in_its_domain(spare: list[Node]) -> None:
+    nodes = [a_node("a", cpu=2, labels={"rack": "one"}), a_node("b", cpu=9), *spare]
+    outcome, _ = decide(a_table(nodes), Unit("job", workers(4), domains=Domains("rack")))
+    assert isinstance(outcome, UnitRefused)
+    assert outcome.never == (None if spare else NeverFits("default/w0", 4, 2, key="rack", domain="one"))
+
+
+@given(
+    sizes=st.dictionaries(st.sampled_from("abc"), st.lists(st.integers(0, 7), min_size=1, max_size=3), min_size=1),
+    unlabelled=st.lists(st.integers(0, 20), max_size=2),
+    one=st.integers(1, 4),
+    other=st.integers(1, 4),
+    of_one=st.integers(1, 4),
+    of_other=st.integers(1, 4),
+)
+def test_the_proof_by_domains_is_exact_for_two_shapes(
+    sizes: dict[str, list[int]], unlabelled: list[int], one: int, other: int, of_one: int, of_other: int
+) -> None:
+    assume(one != other)
+    table = racks(sizes)
+    for i, cpu in enumerate(unlabelled):
+        table.add_node(a_node(f"x{i}", cpu=cpu))
+    unit = Unit("job", a_pair(str(one), of_one, str(other), of_other), domains=Domains("rack"))
+    most = max(most_together(cpus, one, of_one, other, of_other) for cpus in sizes.values())
+    never = never_fits(Cycle(table, kube_profile()), unit)
+    assert (never is None) == (most == len(unit.members))
+    if never is not None and never.key:
+        assert never.domain in sizes
+
+
+def fits_in_some_way(nodes: list[tuple[int, int]], asks: list[tuple[int, int]], needed: int) -> bool:
+    """Whether the first, and so many with it, fit on these nodes: by trying every way."""
+
+    def go(at: int, left: list[tuple[int, int]], placed: int) -> bool:
+        if placed >= needed and at > 0:
+            return True
+        if at == len(asks):
+            return False
+        cpu, memory = asks[at]
+        for i, (free_cpu, free_memory) in enumerate(left):
+            if cpu <= free_cpu and memory <= free_memory:
+                rest = [*left[:i], (free_cpu - cpu, free_memory - memory), *left[i + 1 :]]
+                if go(at + 1, rest, placed + 1):
+                    return True
+        return at > 0 and go(at + 1, left, placed)
+
+    return go(0, nodes, 0)
+
+
+AMOUNTS = st.tuples(st.integers(1, 5), st.integers(1, 5))
+
+
+@given(
+    sizes=st.dictionaries(st.sampled_from("abc"), st.lists(AMOUNTS, min_size=1, max_size=2), min_size=1),
+    asks=st.lists(st.sampled_from([(1, 1), (2, 1), (1, 3), (3, 2)]), min_size=1, max_size=5),
+    missable=st.integers(0, 2),
+)
+def test_what_is_proven_never_to_fit_a_domain_fits_in_no_way(
+    sizes: dict[str, list[tuple[int, int]]], asks: list[tuple[int, int]], missable: int
+) -> None:
+    nodes = [
+        a_node(f"{rack}{i}", cpu=cpu, memory=f"{memory}Gi", labels={"rack": rack})
+        for rack, amounts in sizes.items()
+        for i, (cpu, memory) in enumerate(amounts)
+    ]
+    members = tuple(
+        Member(a_pod(f"w{i}", cpu=str(cpu), memory=f"{memory}Gi"), essential=i == 0)
+        for i, (cpu, memory) in enumerate(asks)
+    )
+    needed = max(1, len(asks) - missable)
+    table = a_table(nodes)
+    never = never_fits(Cycle(table, kube_profile()), Unit("job", members, minimum=needed, domains=Domains("rack")))
+    fits = any(fits_in_some_way(amounts, asks, needed) for amounts in sizes.values())
+    assert never is None or not fits
+    if len(set(asks)) == 1:
+        assert (never is None) == fits
 
 
 def test_policies_are_by_role() -> None:

@@ -5,7 +5,7 @@ from typing import Any, Final
 from fairlead.cluster.client import Client
 from fairlead.cluster.errors import ApiError
 from fairlead.jobs.definition import definitions
-from fairlead.jobs.spec import JOB_QUEUES, TYJOBS
+from fairlead.jobs.spec import JOB_QUEUES, NO_AMOUNT, NO_LABEL, NO_RESOURCE, TYJOBS
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject
 from tests.jobs.kit import spec_json, template
@@ -159,7 +159,9 @@ async def wrong_refusals(client: Client, namespace: str) -> list[str]:
         if message not in told:
             found.append(f"{rule}: {told}")
     told = await refusal(client, namespace, LONG_NAME, spec_json(11))
-    return [*found, *([] if TOO_LONG in told else [f"s17: {told}"])]
+    found += [] if TOO_LONG in told else [f"s17: {told}"]
+    told = await refusal(client, namespace, "with.dots", spec_json(1))
+    return [*found, *([] if f"metadata.name {NO_LABEL}" in told else [f"dots: {told}"])]
 
 
 async def wrong_changes(client: Client, namespace: str) -> list[str]:
@@ -212,3 +214,46 @@ async def queue_defaults(client: Client) -> Json:
     made = await client.create(JOB_QUEUES, {**given, "spec": {"quota": {"cpu": 4}}})
     await client.delete(JOB_QUEUES, "rules-q")
     return dict(made.spec)
+
+
+REJECTED_QUEUES: Final[dict[str, tuple[Json, str]]] = {
+    "no number": ({"quota": {"cpu": "four"}}, NO_AMOUNT),
+    "empty": ({"quota": {"memory": ""}}, NO_AMOUNT),
+    "negative text": ({"quota": {"cpu": "-4"}}, NO_AMOUNT),
+    "negative number": ({"quota": {"nvidia.com/gpu": -1}}, NO_AMOUNT),
+    "a unit of nothing": ({"quota": {"memory": "16GB"}}, NO_AMOUNT),
+    "what no pod requests": ({"quota": {"gpu": 4}}, NO_RESOURCE),
+    "a list": ({"quota": ["cpu"]}, "spec.quota"),
+    "weight": (
+        {"weight": 0},
+        "spec.weight: Invalid value: 0: spec.weight in body should be greater than or equal to 1",
+    ),
+    "maxPriority": ({"maxPriority": 11}, "spec.maxPriority: Invalid value: 11"),
+}
+"""What a queue may not be, and what the server says."""
+
+QUOTAS: Final = (0, "0", 4, "500m", "1.5", "16Gi", "2e3", "64k", "+1", ".5")
+"""What a quota may be."""
+
+
+async def wrong_queues(client: Client) -> list[str]:
+    """Queues that are not refused as they should be, or are refused and should not."""
+    found = []
+    for rule, (spec, message) in REJECTED_QUEUES.items():
+        told = await _queue_refusal(client, spec)
+        if message not in told:
+            found.append(f"{rule}: {told}")
+    for amount in QUOTAS:
+        told = await _queue_refusal(client, {"quota": {"cpu": amount, "hugepages-2Mi": 1, "example.com/fpga": "2"}})
+        if told != "accepted":
+            found.append(f"{amount!r}: {told}")
+    return found
+
+
+async def _queue_refusal(client: Client, spec: Json) -> str:
+    given = {"apiVersion": JOB_QUEUES.api_version, "kind": JOB_QUEUES.kind, "metadata": {"name": "rules-q"}}
+    try:
+        await client.create(JOB_QUEUES, {**given, "spec": spec}, dry_run=True)
+    except ApiError as problem:
+        return problem.status.message
+    return "accepted"

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.cluster.client import Client
 from fairlead.jobs.api import HIDDEN, JobApi
-from fairlead.jobs.spec import TYJOBS
+from fairlead.jobs.spec import JOB_QUEUES, TYJOBS
 from fairlead.jobs.trials import Trials
 from fairlead.placement.trials import LoopTrials
 from fairlead.testing.clock import ManualClock
@@ -48,7 +48,7 @@ class Setting:
         source = self.together.controller.source
         templates = Trials(cast("Client", cluster), cluster.clock, "fairlead")
         trials = [LoopTrials(self.together.loop)]
-        self.api = JobApi(cluster.mirror(TYJOBS), source, templates, trials, cluster.clock)
+        self.api = JobApi(cluster.mirror(TYJOBS), cluster.mirror(JOB_QUEUES), source, templates, trials, cluster.clock)
 
     async def ask(self, handler: Any, *namespaces: str, body: Any = None, **parameters: str) -> Any:
         guard = cast("Guard", Allowing(*namespaces))
@@ -103,6 +103,7 @@ async def test_names_of_jobs_that_the_caller_may_not_read_are_left_out(setting: 
     ("queue", "workers", "fits", "message"),
     [
         ("nobodys", 1, "Later", "there is no JobQueue 'nobodys'"),
+        ("broken", 1, "Later", "JobQueue 'broken' is invalid, and its jobs wait until it is mended: spec.quota.cpu: "),
         ("small", 1, "Later", "queue small has a quota of 3 cpu, of which fewer than the 2 needed next are left"),
         ("small", 5, "Never", "queue small has a quota of 3 cpu, and the job needs 6 at once"),
         ("strict", 1, "Later", "queue strict is strict, and another job is ahead"),
@@ -112,6 +113,7 @@ async def test_what_if_minds_the_queue_as_a_submit_would(
     setting: Setting, queue: str, workers: int, fits: str, message: str
 ) -> None:
     setting.cluster.put("jobqueues", {"metadata": {"name": "small"}, "spec": {"quota": {"cpu": "3"}}})
+    setting.cluster.put("jobqueues", {"metadata": {"name": "broken"}, "spec": {"quota": {"cpu": "-3"}}})
     setting.cluster.submit("held", spec_json(1, schedulerPolicy=GANG, queue="small"))
     setting.cluster.put("jobqueues", {"metadata": {"name": "strict"}, "spec": {"strictFIFO": True}})
     setting.cluster.submit("head", spec_json(8, schedulerPolicy=GANG, queue="strict"))

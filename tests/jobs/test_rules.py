@@ -31,6 +31,10 @@ async def test_what_may_not_change_after_pending(client: Client) -> None:
     assert await rules.wrong_changes(client, "default") == []
 
 
+async def test_queues_that_make_no_sense_are_rejected(client: Client) -> None:
+    assert await rules.wrong_queues(client) == []
+
+
 async def test_s02_defaults_are_visible(client: Client) -> None:
     assert await rules.defaults(client, "default") == rules.DEFAULTS
     assert await rules.queue_defaults(client) == {

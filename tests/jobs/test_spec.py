@@ -7,8 +7,17 @@ import pytest
 
 from fairlead.jobs.__main__ import text
 from fairlead.jobs.definition import jobqueue_definition, tyjob_definition
+from fairlead.jobs.spec import (
+    NO_AMOUNT,
+    NO_RESOURCE,
+    JobSpec,
+    TYJob,
+    parse_queue,
+    parse_spec,
+    parse_status,
+    queue_problem,
+)
 from fairlead.jobs.spec import JobQueue as Queue
-from fairlead.jobs.spec import JobSpec, TYJob, parse_queue, parse_spec, parse_status
 from fairlead.jobs.warnings import warnings_of
 from fairlead.model.meta import ObjectMeta
 from tests.house.rules import ROOT
@@ -136,6 +145,31 @@ def test_warnings_name_what_may_not_be_meant() -> None:
     )
     assert [each.split(" ")[0] for each in warnings_of(careless)] == ["the", "the", "minWorkersNum", "with"]
     assert list(warnings_of(spec(2))) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"weight": "heavy"}, "spec.weight: must be a whole number, got 'heavy'"),
+        ({"quota": ["cpu"]}, 'spec.quota: must be an object, got ["cpu"]'),
+        ({"quota": {"cpu": "four"}}, f"spec.quota.cpu: {NO_AMOUNT}, got 'four'"),
+        ({"quota": {"cpu": -4}}, f"spec.quota.cpu: {NO_AMOUNT}, got -4"),
+        ({"quota": {"cpu": ""}}, f"spec.quota.cpu: {NO_AMOUNT}, got ''"),
+        ({"quota": {"gpu": 1}}, f"spec.quota.gpu: {NO_RESOURCE}"),
+        ("nonsense", "spec: must be an object, got 'nonsense'"),
+    ],
+)
+def test_a_queue_that_bypassed_validation_says_what_is_wrong(spec: Any, problem: str) -> None:
+    found = queue_problem("q", Queue(metadata=ObjectMeta(name="q"), spec=spec))
+    assert found is not None
+    assert found.condition == "QueueInvalid"
+    assert found.message == f"JobQueue 'q' is invalid, and its jobs wait until it is mended: {problem}"
+
+
+def test_a_queue_that_makes_sense_has_no_problem() -> None:
+    spec = {"quota": {"cpu": "4", "memory": "16Gi", "hugepages-2Mi": 0, "nvidia.com/gpu": 8}, "strictFIFO": True}
+    assert queue_problem("q", Queue(metadata=ObjectMeta(name="q"), spec=spec)) is None
+    assert queue_problem("default", None) is None
 
 
 def test_a_status_or_a_queue_that_cannot_be_read_counts_as_new() -> None:

@@ -9,7 +9,7 @@ from fairlead.engine.unit import Loss
 from fairlead.jobs.observed import Refusal
 from fairlead.jobs.plan import PlanOptions
 from fairlead.jobs.pods import ADDRESS
-from fairlead.jobs.spec import JobStatus, TYJob, parse_spec
+from fairlead.jobs.spec import JobStatus, TYJob, parse_spec, parse_status
 from fairlead.model.intents import RecordEvent
 from fairlead.model.meta import Condition
 from tests.jobs.kit import META, World, placed, refused, spec, spec_json, template
@@ -525,12 +525,53 @@ def test_a_template_that_the_server_refuses_keeps_the_job_pending() -> None:
         pytest.param({"stage": "Starting", "allocations": {"workers": {"actors": {"n1": "0-9"}}}}, id="no leader"),
         pytest.param({"stage": "Starting", "allocations": {"leader": "n1"}}, id="below the quorum"),
         pytest.param({"stage": "Rescheduling", "retryAfter": "soon"}, id="a time that is none"),
+        pytest.param({"stage": "Running", "attempt": -5}, id="a negative attempt"),
+        pytest.param({"stage": "Running", "attempt": 2**31 - 1, "backoffs": 2**31 - 1}, id="the largest attempt"),
+        pytest.param({"stage": "Running", "attempt": 2**70}, id="an attempt beyond 64 bits"),
+        pytest.param({"stage": "Running", "quorum": -1, "restarts": -3}, id="negative counts"),
+        pytest.param({"workerRestarts": {"actors": {"0": -1}}}, id="negative restarts of a worker"),
+        pytest.param({"stage": "Starting", "stageTime": "9999-12-31T23:59:59Z"}, id="a stage of the year 9999"),
+        pytest.param({"stage": "Running", "leaderAddress": "elsewhere.example"}, id="an address of nobody"),
     ],
 )
 def test_a_status_edited_into_nonsense_is_repaired(nonsense: dict[str, object]) -> None:
-    world = World(spec(2), msgspec.convert(nonsense, JobStatus)).settle()
+    stored, _ = parse_status(TYJob(metadata=META, status=nonsense))
+    world = World(spec(2), stored).settle()
     world.now += timedelta(seconds=61)
     world.settle(outcome=placed(world.spec))
     for _ in range(3):
         world.run().settle()
     assert (world.status.stage, world.status.ready) == ("Running", "2/2")
+
+
+@pytest.mark.parametrize("address", ["", "elsewhere.example"])
+def test_an_address_that_was_edited_is_set_right_and_workers_get_it(address: str) -> None:
+    world = World(spec(2)).begin()
+    world.status = msgspec.structs.replace(world.status, leader_address=address)
+    del world.pods["train-actors-1"]
+    world.settle()
+    for _ in range(2):
+        world.run().settle()
+    assert (world.status.stage, world.status.ready, world.status.restarts) == ("Running", "2/2", 0)
+    assert world.status.leader_address == ADDRESS_OF_LEADER
+
+
+@pytest.mark.parametrize("stamp", ["", "soon", "9999-12-31T23:59:59Z"])
+def test_an_end_at_no_time_counts_from_now(stamp: str) -> None:
+    status = JobStatus(stage="Succeeded", completion_time=stamp)
+    world = World(spec(2, ttlSecondsAfterFinished=60), status).settle()
+    assert not world.deleted
+    world.now += timedelta(seconds=61)
+    world.carry_out(world.plan())
+    assert world.deleted
+
+
+def test_restarts_that_a_pod_claims_are_bounded_as_the_status_is() -> None:
+    world = World(spec(2)).begin()
+    leader = world.pods["train-learner"]
+    notes = {**leader.metadata.annotations, "fairlead.io/restarts": str(2**31)}
+    metadata = msgspec.structs.replace(leader.metadata, annotations=notes)
+    world.pods["train-learner"] = msgspec.structs.replace(leader, metadata=metadata)
+    world.settle()
+    assert (world.status.stage, world.status.reason) == ("Failed", "RestartLimitExceeded")
+    assert world.status.restarts == 2**31 - 1

@@ -48,6 +48,25 @@ async def test_a_gang_of_higher_pod_priority_evicts_a_whole_gang_which_pays_no_r
         assert cluster.status(low)["stage"] == "Running"
 
 
+async def test_the_last_of_refusals_that_follow_each_other_is_what_the_status_says(cluster: FakeCluster) -> None:
+    together = Together(cluster, period_s=0.0)
+    async with together.leading():
+        for number in range(3):
+            foreign = {"nodeName": "n0", "schedulerName": "theirs", "containers": template()["spec"]["containers"]}
+            cluster.put("pods", {"metadata": {"name": f"foreign-{number}", "namespace": "other"}, "spec": foreign})
+        key = cluster.submit("train", spec_json(15, schedulerPolicy=GANG))
+        await turn(cluster, 0.5)
+        assert cluster.status(key)["explain"]["fitting"] == 13
+        for number in range(2):
+            cluster.remove("pods", f"other/foreign-{number}")
+            await settle(80)
+        refused = together.controller.source.refusal(key)
+        assert refused is not None
+        assert refused.fitting == 15
+        await turn(cluster, 3)
+        assert cluster.status(key)["explain"]["fitting"] == 15
+
+
 async def test_a_gang_with_a_topology_stays_within_one_domain_and_later_workers_too(cluster: FakeCluster) -> None:
     policy = {"basicPolicy": "BinPack", "topology": {"key": "rack", "mode": "Required"}}
     async with Together(cluster).leading():
@@ -125,6 +144,45 @@ async def test_pods_that_tolerate_a_cordon_keep_their_places_on_cordoned_nodes(c
         cluster.remove("pods", "lab/second-actors-0")
         await turn(cluster, 20)
         assert (cluster.status(second)["ready"], cluster.status(second).get("attempt", 0)) == ("2/2", 0)
+
+
+@pytest.mark.parametrize("tainted", [True, False], ids=["tainted", "not tainted yet"])
+async def test_pods_that_may_go_to_a_node_that_is_not_ready_keep_their_places_there(
+    cluster: FakeCluster, tainted: bool
+) -> None:
+    for node in list(cluster.objects["nodes"]):
+        held = copy.deepcopy(cluster.objects["nodes"][node])
+        held["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+        keys = [("node.kubernetes.io/unreachable", effect) for effect in ("NoSchedule", "NoExecute")]
+        held["spec"]["taints"] = [{"key": key, "effect": effect} for key, effect in keys] if tainted else []
+        cluster.put("nodes", held)
+    spec = spec_json(2, schedulerPolicy=GANG)
+    async with Together(cluster).leading():
+        key = cluster.submit("train", with_pods(spec, tolerations=[{"operator": "Exists"}]) if tainted else spec)
+        await turn(cluster, 20)
+        status = cluster.status(key)
+        assert (status["stage"], status["ready"], status.get("attempt", 0)) == ("Running", "2/2", 0)
+        strict = cluster.submit("strict", spec_json(1))
+        await turn(cluster, 5)
+        assert cluster.status(strict)["stage"] == ("Pending" if tainted else "Running")
+
+
+async def test_a_place_on_a_node_that_is_not_ready_any_more_is_left(cluster: FakeCluster) -> None:
+    left = []
+
+    def go_silent(node: str) -> None:
+        held = copy.deepcopy(cluster.objects["nodes"][node])
+        held["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+        held["spec"]["taints"] = [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]
+        cluster.put("nodes", held)
+        left.append(node)
+
+    cluster.on_allocated = go_silent
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec_json(2, schedulerPolicy=GANG))
+        await turn(cluster, 20)
+        assert cluster.status(key)["stage"] == "Running"
+        assert nodes_of(cluster, "train").isdisjoint(left)
 
 
 async def test_after_a_write_that_only_seemed_to_fail_no_pod_is_bound_by_the_status_before_it(

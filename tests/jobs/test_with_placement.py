@@ -353,6 +353,50 @@ async def test_an_unknown_queue_keeps_the_job_pending_until_it_exists(cluster: F
         assert cluster.status(key)["stage"] == "Running"
 
 
+async def test_jobs_of_a_queue_that_makes_no_sense_wait_and_say_so_and_others_go_on(cluster: FakeCluster) -> None:
+    cluster.put("jobqueues", {"metadata": {"name": "broken"}, "spec": {"quota": {"memory": "much"}}})
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec_json(1, queue="broken"))
+        other = cluster.submit("other", spec_json(1))
+        await turn(cluster, 5)
+        (condition,) = cluster.status(key)["conditions"]
+        assert condition["type"] == "QueueInvalid"
+        assert "JobQueue 'broken' is invalid" in condition["message"]
+        assert "spec.quota.memory: must be a quantity" in condition["message"]
+        assert (cluster.status(key)["stage"], cluster.status(other)["stage"]) == ("Pending", "Running")
+        cluster.put("jobqueues", {"metadata": {"name": "broken"}, "spec": {"quota": {"cpu": "4"}}})
+        await turn(cluster)
+        assert cluster.status(key)["stage"] == "Running"
+        # One that runs keeps its places, and gets no more.
+        cluster.put("jobqueues", {"metadata": {"name": "broken"}, "spec": {"weight": 0}})
+        cluster.edit(key, workerSets=spec_json(2)["workerSets"])
+        await turn(cluster)
+        assert (cluster.status(key)["stage"], cluster.status(key)["ready"]) == ("Running", "1/2")
+        cluster.put("jobqueues", {"metadata": {"name": "broken"}, "spec": {}})
+        await turn(cluster)
+        assert cluster.status(key)["ready"] == "2/2"
+
+
+async def test_a_job_counts_with_no_more_than_its_queues_highest_priority(cluster: FakeCluster) -> None:
+    cluster.put("jobqueues", {"metadata": {"name": "modest"}, "spec": {"maxPriority": 3}})
+    async with Together(cluster).leading():
+        cluster.submit("busy", spec_json(11, schedulerPolicy=GANG))
+        await turn(cluster)
+        loud = cluster.submit("a-loud", spec_json(8, schedulerPolicy=GANG, queue="modest", priority=10))
+        plain = cluster.submit("b-plain", spec_json(8, schedulerPolicy=GANG, priority=4))
+        await turn(cluster, 3)
+        cluster.edit("lab/busy", terminating=True)
+        await turn(cluster)
+        assert [cluster.status(each)["stage"] for each in (loud, plain)] == ["Pending", "Running"]
+        # Allowed more, it goes first the next time.
+        cluster.put("jobqueues", {"metadata": {"name": "modest"}, "spec": {"maxPriority": 5}})
+        late = cluster.submit("a-late", spec_json(8, schedulerPolicy=GANG, priority=4))
+        await turn(cluster, 3)
+        cluster.edit(plain, terminating=True)
+        await turn(cluster)
+        assert [cluster.status(each)["stage"] for each in (loud, late)] == ["Running", "Pending"]
+
+
 async def test_a_quota_holds_jobs_back_and_limits_workers_beyond_the_minimum(cluster: FakeCluster) -> None:
     cluster.put("jobqueues", {"metadata": {"name": "small"}, "spec": {"quota": {"cpu": "4"}}})
     async with Together(cluster).leading():
@@ -367,6 +411,28 @@ async def test_a_quota_holds_jobs_back_and_limits_workers_beyond_the_minimum(clu
         cluster.edit(first, terminating=True)
         await turn(cluster)
         assert cluster.status(second)["stage"] == "Running"
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"weight": "heavy", "quota": {"cpu": "4"}}, "spec.weight: must be a whole number, got 'heavy'"),
+        ({"quota": {"cpu": "many"}}, "spec.quota.cpu: 'many' is not a quantity"),
+        (["no", "rules"], "spec: must be an object"),
+    ],
+)
+async def test_a_queue_that_cannot_be_read_is_reported_once(cluster: FakeCluster, spec: Any, problem: str) -> None:
+    cluster.put("jobqueues", {"metadata": {"name": "odd"}, "spec": spec})
+    cluster.put("jobqueues", {"metadata": {"name": "sound"}, "spec": {"quota": {"cpu": "4"}}})
+    async with Together(cluster).leading():
+        await turn(cluster, 60.0)
+        reported = [each for each in cluster.events if each.reason == "Unreadable"]
+        (event,) = reported
+        assert (event.regarding.kind, event.regarding.name, event.warning) == ("JobQueue", "odd", True)
+        assert problem in event.note
+    async with Together(cluster).leading():
+        await turn(cluster, 60.0)
+    assert [each for each in cluster.events if each.reason == "Unreadable"] == [event, event]
 
 
 @pytest.mark.parametrize("strict", [False, True])

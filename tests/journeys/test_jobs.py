@@ -107,6 +107,9 @@ def test_s49_a_leader_deleted_by_hand_and_the_job_commands(
     ), cluster.kubectl("get", "tyj", "train", "-o", "yaml")
     assert "Rescheduling" in observer.stages("train")
     assert "train" in fairlead(cluster, "list")
+    shown = [json.loads(fairlead(cluster, "list", "-o", "json"))["items"][0]]
+    shown.append(json.loads(fairlead(cluster, "describe", "train", "-o", "json"))["job"])
+    assert [(each["apiVersion"], each["kind"]) for each in shown] == [("fairlead.io/v1alpha1", "TYJob")] * 2
     described = fairlead(cluster, "describe", "train")
     assert "4/4 workers ready, 1 restarts" in described
     answer = json.loads(fairlead(cluster, "what-if", str(file), "-o", "json"))

@@ -75,6 +75,7 @@ def main(context):
     print("biz", context["args"], os.environ.get("WHERE", ""))
 """
 SAMPLES = Path(__file__).parent / "koupleless" / "modules.yaml"
+SEED = SAMPLES.with_name("seed.yaml")
 
 
 def answer_to(url: str, body: bytes | None) -> int:
@@ -91,14 +92,19 @@ def check_samples(cluster: Cluster) -> None:
     source = cluster.data / "source"
     source.mkdir()
     (source / "biz.py").write_text(BIZ)
-    for number in range(1, 6):
-        target = cluster.data / "artefacts" / f"biz{number}-0.0.1.zip"
-        pack(source, target, name=f"biz{number}", version="0.0.1", entry="biz:main")
+    modules = [*((f"biz{number}", "0.0.1") for number in range(1, 6)), ("module0", "0.1.0"), ("module1", "0.1.0")]
+    for name, version in modules:
+        target = cluster.data / "artefacts" / f"{name}-{version}.zip"
+        pack(source, target, name=name, version=version, entry="biz:main")
     url = (cluster.data / "modules.url").read_text()
     file = cluster.data / "samples.yaml"
-    file.write_text(SAMPLES.read_text().replace("ARTEFACTS", f"{url}/artefacts"))
+    # The bases of the demo are small.
+    seed = SEED.read_text().replace("STACK", "python").replace("MEMORY", "16Mi").replace("800m", "400m")
+    seed = seed.replace("metadata:\n", "metadata:\n  namespace: demo\n", 1)
+    file.write_text(f"{SAMPLES.read_text()}---\n{seed}".replace("ARTEFACTS", f"{url}/artefacts"))
     cluster.kubectl("apply", "-f", str(file))
     cluster.kubectl("-n", "demo", "wait", "--for=condition=Ready", "pod/single", "pod/group", "--timeout=90s")
+    cluster.kubectl("-n", "demo", "wait", "--for=condition=Ready", "pod/custome-module-group-as-pod", "--timeout=90s")
     cluster.kubectl("-n", "demo", "rollout", "status", "deployment/biz4", "--timeout=90s")
     assert until(lambda: len(nodes_of(cluster, "biz5")) == 3, 90), cluster.log()
 

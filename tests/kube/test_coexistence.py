@@ -1,6 +1,8 @@
 """Beside the real kube-scheduler: room taken by others is seen, and a pod that both want is bound once."""
 
 import time
+import urllib.error
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +78,14 @@ def test_room_taken_by_the_other_scheduler_is_seen_on_both_sides(rig: Rig, names
     rig.request("DELETE", f"/api/v1/namespaces/{namespace}/pods")
 
 
+def is_ready(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{address}/readyz", timeout=10) as answer:
+            return bool(answer.status == 200)
+    except urllib.error.URLError:
+        return False
+
+
 def test_pods_that_both_serve_are_bound_once_each(rig: Rig, namespace: str, nodes: list[str], tmp_path: Path) -> None:
     config = tmp_path / "fairlead.yaml"
     config.write_text(
@@ -84,7 +94,9 @@ def test_pods_that_both_serve_are_bound_once_each(rig: Rig, namespace: str, node
     )
     kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
     with serving(kubeconfig, f"--config={config}") as process:
+        address = said(process, "listening")["address"]
         said(process, "leading")
+        assert until(partial(is_ready, address), 60), "it leads before it has read the nodes"
         with ThreadPoolExecutor(8) as pool:
             for number in range(200):
                 pool.submit(make, rig, namespace, f"both-{number:03}", "default-scheduler", "100m")

@@ -23,10 +23,8 @@ from fairlead.cluster.errors import ApiError
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.data import entries
 from fairlead.data.capability import Data
-from fairlead.data.drains import SCALE_IN_TO
 from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES
-from fairlead.data.spec import CACHE_REPORTS, DATA_LOADS, NODES, definitions
-from fairlead.data.waits import PREFETCH, PREFETCH_GATE
+from fairlead.data.spec import CACHE_REPORTS, definitions
 from fairlead.model.kinds import NAMESPACES, POD_OBJECTS, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.settings import load
@@ -89,7 +87,7 @@ async def prepared(rig: Rig) -> AsyncIterator[Client]:
                 await client.request("DELETE", MUTATING.path("", "fairlead-data"))
 
 
-async def test_s13_s14_s52_s69_s76_s79_patches_on_the_real_server_are_exact(rig: Rig) -> None:
+async def test_s13_s14_s69_s76_s79_patches_on_the_real_server_are_exact(rig: Rig) -> None:
     clock, port, webhook_port = RealClock(), free_port(), free_port()
     flags = {
         "kubeconfig": str(rig.kubeconfig(rig.service_account_token(manifests=ROLES))),
@@ -144,74 +142,10 @@ async def test_s13_s14_s52_s69_s76_s79_patches_on_the_real_server_are_exact(rig:
                 await admitted(client, reader("gone"))
             avoiding = await admitted(client, reader())
             assert "fluid.io/dataset-num" in json.dumps(avoiding["spec"]["affinity"])
-            await prefetched(client)
-            await scaled_in(client)
             # The certificate comes from files: whoever issues it keeps the caBundle too.
             applied = await client.get(MUTATING, "fairlead-data")
             bundle = base64.b64encode(Path(authority.ca_file).read_bytes()).decode()
             assert {each.client_config.ca_bundle for each in applied.webhooks or ()} == {bundle}
-
-
-async def prefetched(client: Client) -> None:
-    """Two pods are held until their data is loaded, by one DataLoad; once it is, the leader takes their gates."""
-    wish = {PREFETCH: '{"paths": ["/a"], "until": "80%", "timeout": "10m"}'}
-    path = POD_OBJECTS.collection_path(SPACE)
-
-    async def is_gated() -> bool:
-        """Once a leader is there that would release them."""
-        pod = await admitted(client, reader("hbase", annotations=wish))
-        return {"name": PREFETCH_GATE} in pod["spec"].get("schedulingGates", [])
-
-    await eventually(is_gated)
-    for name in ("loads-0", "loads-1"):
-        pod = reader("hbase", annotations=wish)
-        pod["metadata"]["name"] = name
-        await client.request("POST", path, body=pod)
-    (load,) = await eventually(lambda: client.list(DATA_LOADS, SPACE))
-    assert json.loads(await client.request("GET", DATA_LOADS.path(SPACE, load.metadata.name)))["spec"]["target"] == [
-        {"path": "/a"}
-    ]
-    await client.patch(DATASETS, "hbase", {"status": {"cacheStates": {"cachedPercentage": "85.0%"}}}, SPACE)
-
-    async def are_released() -> bool:
-        pods = [json.loads(await client.request("GET", f"{path}/{name}")) for name in ("loads-0", "loads-1")]
-        return not any(pod["spec"].get("schedulingGates") for pod in pods)
-
-    await eventually(are_released)
-    assert len(await client.list(DATA_LOADS, SPACE)) == 1, "both asked for the same"
-    for name in ("loads-0", "loads-1"):
-        await client.request("DELETE", f"{path}/{name}?gracePeriodSeconds=0")
-
-
-async def scaled_in(client: Client) -> None:
-    """The leader, under the roles that ship: it labels the node, lowers the replicas, and clears up after itself."""
-    await client.request("POST", "/api/v1/nodes", body={"metadata": {"name": "data-n0"}})
-    labels = {"role": "alluxio-worker", "fluid.io/dataset": f"{SPACE}-hbase"}
-    spec = {"nodeName": "data-n0", "containers": [{"name": "c", "image": "i"}]}
-    worker = {"metadata": {"name": "hbase-worker-0", "labels": labels}, "spec": spec}
-    path = POD_OBJECTS.collection_path(SPACE)
-
-    async def prefers_readers() -> bool:
-        """Once our mirrors have the dataset."""
-        tried = await client.request("POST", path, body=worker, query={"dryRun": "All"})
-        return f"data.fairlead.io/dm-{SPACE}.hbase" in tried.decode()
-
-    await eventually(prefers_readers)
-    await client.request("POST", path, body=worker)
-    wish = {"metadata": {"annotations": {SCALE_IN_TO: "0"}}}
-    await client.patch(RUNTIMES["alluxio"], "hbase", wish, SPACE)
-
-    async def is_lowered() -> bool:
-        return bool((await client.get(RUNTIMES["alluxio"], "hbase", SPACE)).spec.replicas == 0)
-
-    await eventually(is_lowered)
-    await client.request("DELETE", f"{path}/hbase-worker-0?gracePeriodSeconds=0")
-
-    async def is_unlabelled() -> bool:
-        return OFF["key"] not in (await client.get(NODES, "data-n0")).metadata.labels
-
-    await eventually(is_unlabelled)
-    await client.request("DELETE", "/api/v1/nodes/data-n0")
 
 
 def lying(kind: str) -> Any:

@@ -12,6 +12,7 @@ async def test_each_rule_of_the_definition_holds_on_a_real_server(rig: Rig, name
         names = [each["metadata"]["name"] for each in definitions()]
         assert until(lambda: all(_is_established(rig, name) for name in names), 30)
         assert await rules.wrong_refusals(api, namespace) == []
+        assert await rules.wrong_queues(api) == []
         assert await rules.wrong_changes(api, namespace) == []
         assert await rules.defaults(api, namespace) == rules.DEFAULTS
 

@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ import pytest
 
 from tests.kube.test_runtime import said, serving
 from tests.modules.bases import hello
+from tests.modules.replicas import Crew, crew
+from tests.modules.test_healing import heal_in_order, surge_first
+from tests.modules.test_pods_and_others import follow_bases, live_beside_others
 from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, until
 
 ROLES = ("placement", "nodes", "webhooks", "modules")
@@ -106,7 +109,7 @@ def test_a_base_is_a_node_and_a_pod_its_module_and_both_go_when_they_should(
         return found
 
     def is_ready() -> bool:
-        conditions = {each["type"]: each["status"] for each in pod().get("status", {}).get("conditions", ())}
+        conditions = {each["type"]: each["status"] for each in pod()["status"].get("conditions", ())}
         return conditions.get("Ready") == conditions.get("module.koupleless.io/installed") == "True"
 
     with serving(kubeconfig, *flags, variables=variables) as process:
@@ -127,3 +130,33 @@ def test_a_base_is_a_node_and_a_pod_its_module_and_both_go_when_they_should(
             assert until(lambda: rig.request("GET", path).status == 404, 60)
             base.send_signal(signal.SIGTERM)
             assert until(lambda: rig.request("GET", f"/api/v1/nodes/{NODE}").status == 404, 60)
+
+
+def clean(rig: Rig) -> None:
+    """Of a scenario nothing is left for the next."""
+    leases = "/apis/coordination.k8s.io/v1/namespaces"
+    pods = "/api/v1/namespaces/default/pods"
+    for path in (pods, "/api/v1/nodes", f"{leases}/kube-node-lease/leases", f"{leases}/fairlead-system/leases"):
+        for each in rig.request("GET", path).json()["items"]:
+            rig.request("DELETE", f"{path}/{each['metadata']['name']}?gracePeriodSeconds=0")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "bases", "left"),
+    [
+        (live_beside_others, 1, set()),
+        (follow_bases, 3, {"shop-b0"}),
+        (heal_in_order, 2, set()),
+        (surge_first, 2, {"shop-b1"}),
+    ],
+    ids=["k13 k34 k38 k39 k40 k42", "k12 k64", "k54 k56 k60", "surge"],
+)
+async def test_scenarios_on_the_real_server_under_the_shipped_roles(
+    rig: Rig, tmp_path: Path, scenario: Callable[[Crew], Awaitable[None]], bases: int, left: set[str]
+) -> None:
+    clean(rig)
+    roles = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
+    server = (rig.kubeconfig(), roles)
+    async with crew(tmp_path, bases=bases, own_addresses=bases == 2, server=server) as at:
+        await scenario(at)
+        assert await at.ready_pods() == left

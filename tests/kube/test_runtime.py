@@ -31,9 +31,13 @@ def serving(
     try:
         yield process
     finally:
-        if process.poll() is None:
+        # Gracefully: the next test need not wait until the lease runs out.
+        process.terminate()
+        try:
+            process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
             process.kill()
-        process.communicate(timeout=60)
+            process.communicate(timeout=60)
 
 
 def said(process: subprocess.Popen[str], event: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from tests.kube.test_schedule_pod import QUICK
-from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken, free_ports, until
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Answer, Rig, RigBroken, free_ports, until
 from tests.tasks.lab import SETTINGS, run_all
 from tests.tasks.scenarios import SCENARIOS
 
@@ -350,11 +350,20 @@ def administered(rig: Rig, webhooks: int, reports: int) -> Iterator[None]:
         rig.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(shipped))
 
 
-def refusal(rig: Rig, kind: str, spec: Any, token: str | None = None, **metadata: Any) -> str:
-    """Why a task is refused, in a trial; empty when it is not."""
+def trial(rig: Rig, kind: str, spec: Any, token: str | None = None) -> Answer:
     plural = {"NetReach": "netreaches", "AppHttpHealthy": "apphttphealthies", "Netdns": "netdnses"}[kind]
-    body = {"apiVersion": "kdoctor.io/v1beta1", "kind": kind, "metadata": {"name": "trial", **metadata}, "spec": spec}
-    answer = rig.request("POST", f"/apis/kdoctor.io/v1beta1/{plural}?dryRun=All", body, token=token)
+    body = {"apiVersion": "kdoctor.io/v1beta1", "kind": kind, "metadata": {"name": "trial"}, "spec": spec}
+    return rig.request("POST", f"/apis/kdoctor.io/v1beta1/{plural}?dryRun=All", body, token=token)
+
+
+def trial_message(rig: Rig, kind: str, spec: Any, token: str | None = None) -> str:
+    answer = trial(rig, kind, spec, token)
+    return "" if answer.status == 201 else str(answer.json()["message"])
+
+
+def refusal(rig: Rig, kind: str, spec: Any, token: str | None = None) -> str:
+    """Why a task is refused, in a trial; empty when it is not."""
+    answer = trial(rig, kind, spec, token)
     assert answer.status in (201, 400, 403, 422), answer.body
     return "" if answer.status == 201 else str(answer.json()["message"])
 
@@ -410,6 +419,23 @@ def check_reports(rig: Rig, replica: Replica) -> None:
     assert rig.request("GET", REPORTS, token=rig.stranger_token).status == 403
 
 
+def check_ipv4_alone(rig: Rig, replica: Replica) -> None:
+    """Scenarios 4 and 56: IPv6 is turned off where the cluster has it."""
+    because = "spec.target.ipv6: IPv6 is turned off"
+    # Whose answer it is shows in the refusal: until the new replica serves them, the webhooks answer nothing.
+    assert until(lambda: because in trial_message(rig, "NetReach", {"target": {"ipv6": True}}), 60), replica.log()
+    assert refusal(rig, "NetReach", {}) == ""
+    create(rig, "single", agentSpec={}, schedule={"schedule": "0 5", "roundTimeoutMinute": 5})
+    carrier = "kdoctor-netreach-single"
+    assert until(lambda: "resource" in status(rig, "single"), 60), replica.log()
+    assert until(lambda: names(rig, f"{CORE}/services", carrier) == [f"{carrier}-ipv4"], 60), replica.log()
+    assert "serviceNameV6" not in status(rig, "single")["resource"]
+    assert "FamilySkipped" not in str(status(rig, "single")["conditions"]), "nobody asked for it"
+    arguments = found(rig, f"{APPS}/daemonsets/{carrier}")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert not [each for each in arguments if "ipv6" in each]
+    rig.request("DELETE", f"{TASKS}/single")
+
+
 @pytest.mark.timeout(400)
 def test_scenarios_webhooks_and_reports_of_a_real_server_under_our_roles(
     rig: Rig, new_replica: Callable[..., Replica]
@@ -433,6 +459,8 @@ def test_scenarios_webhooks_and_reports_of_a_real_server_under_our_roles(
         problems = asyncio.run(run_all(rig.kubeconfig(), SCENARIOS, ("IPv4", "IPv6")))
         assert not problems, "\n".join(problems.values())
         assert "Traceback" not in replica.log()
+        replica.kill()
+        check_ipv4_alone(rig, new_replica(**{**SETTINGS, **addresses, "FAIRLEAD_TASKS_IPV6": "off"}))
 
 
 def test_s61_omitted_blocks_get_defaults_without_a_webhook_too(rig: Rig, new_replica: Callable[..., Replica]) -> None:

@@ -14,7 +14,9 @@ from tests.soak.tasks import soak, start
 async def test_s38_to_s47_killed_deleted_or_cut_off_at_a_write_leaves_one_carrier_and_in_the_end_none(
     new_rig: Callable[[], Rig], tmp_path: Path
 ) -> None:
-    story, wrong = await soak(start(new_rig()), tmp_path, phases=("removal",), outage_s=5.0)
+    story, wrong = await soak(
+        start(new_rig()), tmp_path, ("removal",), modes=("kill", "recreate", "outage"), outage_s=5.0
+    )
     assert wrong == []
     assert sum(story.kills.values()) == 4, story.kills
     assert len(story.recreated) >= 2, story.recreated

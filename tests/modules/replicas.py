@@ -191,20 +191,33 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(folder: Path, bases: int, *, own_addresses: bool = False, **modules: Any) -> AsyncIterator[Crew]:
-    """An API server and mock bases named b0, b1, …, each at an address of its own or not; the test starts replicas."""
+async def crew(
+    folder: Path,
+    bases: int,
+    *,
+    own_addresses: bool = False,
+    server: tuple[Path, Path] | None = None,
+    **modules: Any,
+) -> AsyncIterator[Crew]:
+    """An API server and mock bases named b0, b1, …, each at an address of its own or not; the test starts replicas.
+
+    `server`: kubeconfigs of another API server, for the test and for the replicas.
+    """
     clock = RealClock()
     async with AsyncExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for room, name, seconds in BRISK:
             patch.setattr(room, name, seconds)
-        cluster = await stack.enter_async_context(embedded(folder / "data", clock))
-        connection = connect_by_kubeconfig([cluster.kubeconfig], clock)
+        if server is None:
+            cluster = await stack.enter_async_context(embedded(folder / "data", clock))
+            server = (cluster.kubeconfig, cluster.kubeconfig)
+        connection = connect_by_kubeconfig([server[0]], clock)
         api = await stack.enter_async_context(Client(connection, clock=clock))
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        await api.create(NAMESPACES, {"metadata": {"name": "fairlead-system"}})
-        await api.create(ACCOUNTS, {"metadata": {"name": "default"}}, "default")
-        made = Crew(folder, cluster.kubeconfig, api, session, modules=modules)
+        for kind, name, namespace in ((NAMESPACES, "fairlead-system", ""), (ACCOUNTS, "default", "default")):
+            if await api.find(kind, name, namespace) is None:
+                await api.create(kind, {"metadata": {"name": name}}, namespace)
+        made = Crew(folder, server[1], api, session, modules=modules)
         for number in range(bases):
             ip = made.ips[f"b{number}"] = f"127.0.78.{number + 1}" if own_addresses else "127.0.0.1"
             made.bases[f"b{number}"] = await stack.enter_async_context(MockBase().serving(ip))

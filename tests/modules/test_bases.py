@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+import structlog
 
 from fairlead.cluster.errors import no_answer
 from fairlead.model.meta import ObjectMeta
@@ -14,7 +15,7 @@ from fairlead.model.node import Node
 from fairlead.modules.arklet import Answer, read_answer
 from fairlead.modules.base_node import NodeOptions
 from fairlead.modules.base_pods import BasePod, BasePodStatus
-from fairlead.modules.bases import Bases, Refused, Trust, parse_networks, with_pod_of
+from fairlead.modules.bases import MOST_LEDGER, Bases, Refused, Trust, parse_networks, read_ledger, with_pod_of
 from fairlead.modules.client import ArkletClient, TunnelAddress, connections
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
 from fairlead.modules.names import BEGUN, LEDGER
@@ -135,6 +136,7 @@ async def rig() -> AsyncIterator[Rig]:
             poll_s=5.0,
             remove_s=300.0,
             count=outcomes.append,
+            left_out=lambda what, of, count: outcomes.append(f"{what} of {of}: {count}"),
         )
         yield Rig(base, bases, kubelet, writer, clock, outcomes)
 
@@ -147,6 +149,19 @@ async def test_k01_a_heartbeat_of_a_base_that_answers_makes_a_node(rig: Rig) -> 
     assert profile.labels["basement.koupleless.io/stack"] == "java"
     assert profile.capacity["memory"] == f"{(1 << 28) // 1024}Ki"
     assert rig.outcomes == ["met"]
+
+
+async def test_a_ledger_that_is_too_long_for_a_node_is_cut_and_reported(rig: Rig) -> None:
+    await rig.hear()
+    (name,) = rig.kubelet.nodes
+    served = rig.bases._provider._bases[name]
+    served.ledger.update(f"m{number}:1" for number in range(MOST_LEDGER))
+    rig.bases.describe(name)
+    assert rig.outcomes == ["met"]
+    served.ledger.add("n:1")
+    rig.bases.describe(name)
+    assert rig.outcomes == ["met", f"installed-modules of {name}: 1"]
+    assert len(read_ledger(rig.kubelet.nodes[name].annotations[LEDGER])) == MOST_LEDGER
 
 
 async def test_k02_the_same_heartbeat_again_changes_nothing(rig: Rig) -> None:
@@ -164,6 +179,31 @@ async def test_a_heartbeat_from_another_address_makes_no_node(rig: Rig) -> None:
         await rig.bases.hear(rig.beat(ip="10.0.0.1"), "10.0.0.1", "")
     assert rig.kubelet.nodes == {}
     assert rig.outcomes == ["refused", "refused"]
+
+
+async def test_until_a_base_is_asked_its_node_offers_what_it_did_before(rig: Rig) -> None:
+    capacity = {"cpu": "8", "memory": "4194304Ki", "fairlead.io/module-memory": "4294967296", "pods": "7"}
+    notes = {"base.koupleless.io/address": "127.0.0.1:1238", "base.koupleless.io/identity": "b1"}
+    node = {"metadata": {"name": "n", "annotations": notes}, "status": {"capacity": capacity}}
+    assert rig.bases.adopt(msgspec.convert(node, Node))
+    assert rig.kubelet.nodes["n"].capacity == {**capacity, "pods": "110"}
+
+
+async def test_a_refused_base_is_counted_each_time_and_logged_now_and_then(rig: Rig) -> None:
+    with structlog.testing.capture_logs() as logged:
+        for peer in ["10.0.0.1"] * 30 + ["10.0.0.2"] * 30:
+            with pytest.raises(Refused):
+                await rig.bases.hear(rig.beat(ip=peer), peer, "")
+        assert [line["peer"] for line in logged] == ["10.0.0.1", "10.0.0.2"]
+        await rig.clock.advance(601)
+        with pytest.raises(Refused):
+            await rig.bases.hear(rig.beat(ip="10.0.0.1"), "10.0.0.1", "")
+        # Many addresses at once do not fill the log either.
+        for number in range(200):
+            with pytest.raises(Refused):
+                await rig.bases.hear(rig.beat(ip=f"10.0.1.{number}"), f"10.0.1.{number}", "")
+    assert len(logged) <= 30
+    assert rig.outcomes == ["refused"] * 261
 
 
 async def test_a_heartbeat_without_an_arklet_behind_it_makes_no_node(rig: Rig) -> None:

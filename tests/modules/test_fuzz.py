@@ -123,6 +123,10 @@ class Silent:
     async def modules(self, *_: object) -> Any:
         return states_of(self.answer.data) if self.answer.code == arklet.SUCCESS else None
 
+    async def stats(self, *_: object) -> Any:
+        listed = self.answer.data
+        return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
     async def health(self, *_: object) -> Any:
         return health_of(self.answer)
 

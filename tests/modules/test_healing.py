@@ -277,58 +277,64 @@ async def test_k53_k55_a_base_pod_that_cannot_be_deleted_is_waited_for_and_told(
     assert (intent.name, intent.uid) == ("base-0", "u-7")
 
 
+async def heal_in_order(at_: Crew) -> None:
+    """Two bases that are pods, with addresses of their own."""
+    for base in at_.bases:
+        await as_base_pod(at_, base)
+    playing = asyncio.create_task(end_base_pods(at_))
+    at_.start("one")
+    sick = "virtual-node-java-default-b0"
+
+    async def are_there() -> bool:
+        return set(await at_.nodes()) == {sick, "virtual-node-java-default-b1"}
+
+    await at_.until(are_there)
+    await at_.install("b0", node=sick)
+    at_.bases["b0"].modules["left:1"] = "activated"  # somebody else's
+
+    async def runs() -> bool:
+        return await at_.ready_pods() == {"shop-b0"}
+
+    await at_.until(runs)
+    states: list[str] = []
+    budget = {"metadata": {"name": "none"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"m": "shop"}}}}
+    await at_.api.create(BUDGETS, budget, "default")
+    at_.bases["b0"].used_bytes = int(0.9 * (1 << 28))
+
+    async def is_waiting() -> bool:
+        found = await at_.api.find(NODES, sick)
+        conditions = {each.type: each for each in (found.status.conditions if found else None) or ()}
+        return "pod default/shop-b0 is not evicted" in conditions["MetaspacePressure"].message
+
+    # K60: a budget that allows no disruption is waited for, and the node says so.
+    await at_.until(is_waiting)
+    assert await at_.ready_pods() == {"shop-b0"}
+    await at_.api.delete(BUDGETS, "none", "default")
+
+    async def is_healed() -> bool:
+        found = await at_.api.find(NODES, sick)
+        if found is not None and STATE in found.metadata.annotations:
+            effects = "/".join(t.effect for t in found.spec.taints or () if "overload" in t.key)
+            conditions = {each.type: each for each in found.status.conditions or ()}
+            text = f"{effects} {conditions['MetaspacePressure'].reason}"
+            states.extend([text] if text not in states else [])
+        return found is None
+
+    await at_.until(is_healed)
+    assert "NoSchedule HealEvicting" in states, states
+    calls = [call for call in at_.bases["b0"].calls if call[0] in ("installBiz", "uninstallBiz")]
+    assert calls == [("installBiz", "shop:1"), ("uninstallBiz", "shop:1"), ("uninstallBiz", "left:1")]
+    assert await at_.api.find(POD_BODIES, "b0", "default") is None
+    assert await at_.api.find(POD_BODIES, "b1", "default") is not None
+    playing.cancel()
+
+
 async def test_k54_k56_k60_a_base_without_memory_is_tainted_drained_emptied_and_deleted_in_that_order(
     tmp_path: Path,
 ) -> None:
     async with crew(tmp_path, bases=2, own_addresses=True) as at_:
-        for base in at_.bases:
-            await as_base_pod(at_, base)
-        playing = asyncio.create_task(end_base_pods(at_))
-        at_.start("one")
-        sick = "virtual-node-java-default-b0"
-
-        async def are_there() -> bool:
-            return set(await at_.nodes()) == {sick, "virtual-node-java-default-b1"}
-
-        await at_.until(are_there)
-        await at_.install("b0", node=sick)
-        at_.bases["b0"].modules["left:1"] = "activated"  # somebody else's
-
-        async def runs() -> bool:
-            return await at_.ready_pods() == {"shop-b0"}
-
-        await at_.until(runs)
-        states: list[str] = []
-        budget = {"metadata": {"name": "none"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"m": "shop"}}}}
-        await at_.api.create(BUDGETS, budget, "default")
-        at_.bases["b0"].used_bytes = int(0.9 * (1 << 28))
-
-        async def is_waiting() -> bool:
-            found = await at_.api.find(NODES, sick)
-            conditions = {each.type: each for each in (found.status.conditions if found else None) or ()}
-            return "pod default/shop-b0 is not evicted" in conditions["MetaspacePressure"].message
-
-        # K60: a budget that allows no disruption is waited for, and the node says so.
-        await at_.until(is_waiting)
-        assert await at_.ready_pods() == {"shop-b0"}
-        await at_.api.delete(BUDGETS, "none", "default")
-
-        async def is_healed() -> bool:
-            found = await at_.api.find(NODES, sick)
-            if found is not None and STATE in found.metadata.annotations:
-                effects = "/".join(t.effect for t in found.spec.taints or () if "overload" in t.key)
-                conditions = {each.type: each for each in found.status.conditions or ()}
-                text = f"{effects} {conditions['MetaspacePressure'].reason}"
-                states.extend([text] if text not in states else [])
-            return found is None
-
-        await at_.until(is_healed)
-        assert "NoSchedule HealEvicting" in states, states
-        calls = [call for call in at_.bases["b0"].calls if call[0] in ("installBiz", "uninstallBiz")]
-        assert calls == [("installBiz", "shop:1"), ("uninstallBiz", "shop:1"), ("uninstallBiz", "left:1")]
-        assert await at_.api.find(POD_BODIES, "b0", "default") is None
-        assert await at_.api.find(POD_BODIES, "b1", "default") is not None
-        playing.cancel()
+        await heal_in_order(at_)
+        assert set(await at_.nodes()) == {"virtual-node-java-default-b1"}
 
 
 async def workload(at_: Crew) -> dict[str, Any]:
@@ -342,46 +348,52 @@ async def workload(at_: Crew) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "shop-1", "uid": made.metadata.uid}
 
 
+async def surge_first(at_: Crew) -> None:
+    """The same."""
+    for base in at_.bases:
+        await as_base_pod(at_, base)
+    playing = asyncio.create_task(end_base_pods(at_))
+    at_.start("one")
+    sick, well = "virtual-node-java-default-b0", "virtual-node-java-default-b1"
+
+    async def are_there() -> bool:
+        return set(await at_.nodes()) == {sick, well}
+
+    await at_.until(are_there)
+    owner = await workload(at_)
+    note: dict[str, Any] = {"labels": {"m": "shop", "module.koupleless.io/shop": "1"}}
+    note |= {"ownerReferences": [{**owner, "controller": True}]}
+    await at_.install("b0", node=sick, **note)
+
+    async def runs_on_b0() -> bool:
+        return await at_.ready_pods() == {"shop-b0"}
+
+    await at_.until(runs_on_b0)
+    at_.bases["b0"].used_bytes = int(0.9 * (1 << 28))
+
+    async def replicas() -> int:
+        found = await at_.api.find(DEPLOYMENTS, "shop", "default")
+        assert found is not None
+        return found.spec.replicas
+
+    async def is_raised() -> bool:
+        return await replicas() == 2
+
+    await at_.until(is_raised)
+    assert await at_.ready_pods() == {"shop-b0"}, "nothing is evicted before"
+    await at_.install("b1", node=well, **note)
+
+    async def is_healed() -> bool:
+        return await at_.api.find(NODES, sick) is None and await replicas() == 1
+
+    await at_.until(is_healed)
+    assert await at_.ready_pods() == {"shop-b1"}
+    playing.cancel()
+
+
 async def test_a_module_that_one_base_alone_serves_has_its_next_pod_first_and_replicas_come_back(
     tmp_path: Path,
 ) -> None:
     async with crew(tmp_path, bases=2, own_addresses=True) as at_:
-        for base in at_.bases:
-            await as_base_pod(at_, base)
-        playing = asyncio.create_task(end_base_pods(at_))
-        at_.start("one")
-        sick, well = "virtual-node-java-default-b0", "virtual-node-java-default-b1"
-
-        async def are_there() -> bool:
-            return set(await at_.nodes()) == {sick, well}
-
-        await at_.until(are_there)
-        owner = await workload(at_)
-        note: dict[str, Any] = {"labels": {"m": "shop", "module.koupleless.io/shop": "1"}}
-        note |= {"ownerReferences": [{**owner, "controller": True}]}
-        await at_.install("b0", node=sick, **note)
-
-        async def runs_on_b0() -> bool:
-            return await at_.ready_pods() == {"shop-b0"}
-
-        await at_.until(runs_on_b0)
-        at_.bases["b0"].used_bytes = int(0.9 * (1 << 28))
-
-        async def replicas() -> int:
-            found = await at_.api.find(DEPLOYMENTS, "shop", "default")
-            assert found is not None
-            return found.spec.replicas
-
-        async def is_raised() -> bool:
-            return await replicas() == 2
-
-        await at_.until(is_raised)
-        assert await at_.ready_pods() == {"shop-b0"}, "nothing is evicted before"
-        await at_.install("b1", node=well, **note)
-
-        async def is_healed() -> bool:
-            return await at_.api.find(NODES, sick) is None and await replicas() == 1
-
-        await at_.until(is_healed)
-        assert await at_.ready_pods() == {"shop-b1"}
-        playing.cancel()
+        await surge_first(at_)
+        assert set(await at_.nodes()) == {"virtual-node-java-default-b1"}

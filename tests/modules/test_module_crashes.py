@@ -12,8 +12,8 @@ import pytest
 
 from fairlead.cluster.client import STRATEGIC_PATCH
 from fairlead.modules import client as calls
-from fairlead.modules import provider
-from fairlead.modules.provider import ArkletProvider
+from fairlead.modules import installer
+from fairlead.modules.installer import Installer
 from fairlead.testing.mock_base import Fault, MockBase
 from tests.modules.crashes import CALLS, Crashes, crashing
 from tests.modules.replicas import POD_BODIES, Crew, crew
@@ -86,7 +86,7 @@ async def live(at: Crew, crashes: Crashes, *, is_killed: bool = True) -> None:
 def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "COMMAND_S", 1.0)
     for name, seconds in (("FIRST_BACKOFF_S", 0.3), ("AWAY_S", 0.3), ("BUSY_S", 0.2)):
-        monkeypatch.setattr(provider, name, seconds)
+        monkeypatch.setattr(installer, name, seconds)
 
 
 async def test_k23_k28_k32_k35_killed_anywhere_a_module_is_brought_once_and_removed_once(tmp_path: Path) -> None:
@@ -102,11 +102,11 @@ async def test_k23_k28_k32_k35_killed_anywhere_a_module_is_brought_once_and_remo
 async def test_the_judge_of_modules_catches_what_an_interrupted_install_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def blind(self: ArkletProvider, *_: Any) -> list[str]:
+    async def blind(self: Installer, *_: Any) -> list[str]:
         return []
 
     # Seeded bug: what came instead of the module is not looked for.
-    monkeypatch.setattr(ArkletProvider, "_remove_strangers", blind)
+    monkeypatch.setattr(Installer, "_remove_strangers", blind)
     with crashing() as crashes:
         async with crew(tmp_path, bases=2) as at:
             await live(at, crashes, is_killed=False)

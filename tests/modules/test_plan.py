@@ -8,7 +8,7 @@ import pytest
 from fairlead.model.node import Node
 from fairlead.modules.deployments import ModuleDeployment, baseline, baseline_of, newest_versions, plan_replicas
 from fairlead.modules.heartbeats import BaseMetadata
-from fairlead.modules.plan import plan_sweep, plan_update
+from fairlead.modules.plan import FORGET_AGE_S, plan_forget, plan_sweep, plan_update
 from fairlead.modules.spec import ModuleState
 from fairlead.nodes.spec import KubeletPod
 
@@ -42,6 +42,17 @@ def test_k42_k44_foreign_modules_are_told_and_a_flood_is_removed_ten_at_a_time()
     assert len(due.uninstall) == 10
     assert [each.key for each in due.foreign] == ["m500:1"]
     assert plan_sweep(states(501), {}, OURS, first.strays, now_s=61, budget=0).uninstall == ()
+
+
+def test_a_key_is_forgotten_after_it_was_away_and_asked_for_by_nobody_without_a_break() -> None:
+    since, gone = plan_forget(["a:1", "b:1"], {"b:1"}, {}, now_s=10)
+    assert (since, gone) == ({"a:1": 10}, frozenset())
+    # It was back for a moment: from the start.
+    since, gone = plan_forget(["a:1", "b:1"], {"a:1", "b:1"}, since, now_s=20)
+    assert (since, gone) == ({}, frozenset())
+    since, _ = plan_forget(["a:1"], set(), since, now_s=30)
+    assert plan_forget(["a:1"], set(), since, now_s=29 + FORGET_AGE_S)[1] == frozenset()
+    assert plan_forget(["a:1"], set(), since, now_s=30 + FORGET_AGE_S) == ({}, frozenset({"a:1"}))
 
 
 def node(name: str, *, ready: str = "True", env: str = "dev", cluster: str = "blue") -> Node:

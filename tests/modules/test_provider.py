@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.cluster.clock import RealClock
 from fairlead.modules import client as calls
-from fairlead.modules import reports
+from fairlead.modules import plan, reports
 from fairlead.modules.client import ArkletClient, connections
 from fairlead.modules.provider import ArkletProvider
 from fairlead.modules.spec import ModuleState
@@ -45,7 +45,9 @@ async def providing(base: MockBase) -> AsyncIterator[ArkletProvider]:
 class TestArkletProvider(ProviderSuite):
     @pytest.fixture
     async def case(self) -> AsyncIterator[ProviderCase]:
-        async with MockBase().serving() as base, providing(base) as provider:
+        async with MockBase().serving() as base, connections() as session:
+            provider = ArkletProvider(ArkletClient(session), QuickClock())
+            provider.serve("node", ("127.0.0.1", base.port), lambda: None)
             numbers = iter(range(1, 100))
 
             def container(exits: int | None) -> dict[str, Any]:
@@ -53,9 +55,10 @@ class TestArkletProvider(ProviderSuite):
                 image = f"http://h/main-{version}.zip"
                 return {"image": image, "env": [{"name": "BIZ_VERSION", "value": version}]}
 
-            case = ProviderCase(provider, QuickClock(), container)
-            case.listen()
+            case = ProviderCase(provider, QuickClock(), container, is_alive=lambda: bool(base.modules))
+            case.start()
             yield case
+            await case.stop()
 
 
 @dataclass(slots=True)
@@ -68,12 +71,14 @@ class Rig:
         await self.provider.create(Sandbox(pod))
         await self.provider.update(pod.uid, runs_of(pod))
 
-    async def until(self, pod: KubeletPod, reason: str = "", phase: RunPhase = RunPhase.RUNNING) -> RunReport:
+    async def until(
+        self, pod: KubeletPod, reason: str = "", phase: RunPhase = RunPhase.RUNNING, container: str = "cart"
+    ) -> RunReport:
         async with asyncio.timeout(20):
             while True:
                 self.changed.clear()
                 report = self.provider.status(pod.uid)
-                run = report.runs.get("cart") if report is not None else None
+                run = report.runs.get(container) if report is not None else None
                 if run is not None and run.phase is phase and (not reason or run.reason == reason):
                     return run
                 await self.changed.wait()
@@ -171,12 +176,68 @@ async def test_k15_a_group_is_installed_in_order_and_one_that_fails_leaves_the_o
     assert set(rig.base.modules) == {"zebra:1", "cart:1"}
 
 
+@pytest.mark.parametrize("is_taken_up", [True, False])
+async def test_k15_a_group_that_fails_by_policy_leaves_its_other_modules_until_it_is_deleted(
+    rig: Rig, is_taken_up: bool
+) -> None:
+    def group(name: str, **metadata: Any) -> KubeletPod:
+        env = [{"name": "BIZ_VERSION", "value": "1"}]
+        containers = [{"name": each, "image": f"http://h/{each}-1.zip", "env": env} for each in ("cart", "fails")]
+        metadata |= {"name": name, "namespace": "ns", "uid": f"uid-{name}"}
+        return msgspec.convert(
+            {"metadata": metadata, "spec": {"nodeName": "node", "containers": containers}}, KubeletPod
+        )
+
+    failed = group("g", annotations={"module.koupleless.io/failure-policy": "Fail"})
+    await rig.start(failed)
+    await rig.until(failed)
+    await rig.until(failed, phase=RunPhase.EXITED, container="fails")
+    # What the kubelet does then: everything else of the pod is to end.
+    await rig.end(failed)
+    report = rig.provider.status("uid-g")
+    assert report is not None
+    assert (report.runs["cart"].reason, report.runs["cart"].exit_code) == (reports.KEPT, 0)
+    installed = report.conditions[0]
+    assert (installed.is_true, installed.reason, installed.message) == (False, "InstallFailed", "not installed: fails")
+    assert (set(rig.base.modules), rig.base.count("uninstallBiz", "cart:1")) == ({"cart:1"}, 0)
+    # The pod in its place takes the module up, and keeps it when the failed one is deleted.
+    if is_taken_up:
+        await rig.start(cart("after"))
+        await rig.until(cart("after"))
+    await rig.provider.delete("uid-g", 5.0)
+    assert set(rig.base.modules) == ({"cart:1"} if is_taken_up else set())
+    assert rig.base.count("installBiz", "cart:1") == 1
+
+
 async def test_a_pod_that_is_not_restarted_fails_with_its_module(rig: Rig) -> None:
     pod = cart(url="http://h/fails-1.zip", restartPolicy="Never")
     await rig.start(pod)
     run = await rig.until(pod, phase=RunPhase.EXITED)
-    assert (run.exit_code, run.reason) == (1, reports.BACK_OFF)
+    assert (run.exit_code, run.reason, run.fails_pod) == (1, reports.FAILED, True)
     assert run.started_at is None, "nothing was started, so no event says so"
+    # Its identity is free for the pod that comes in its place.
+    other = cart("q")
+    await rig.start(other)
+    await rig.until(other)
+
+
+async def test_a_key_that_failed_for_good_leaves_the_ledger_once_no_install_can_bring_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, running = cart(url="http://h/fails-1.zip", restartPolicy="Never"), cart("q", "2")
+    for pod, phase in ((failing, RunPhase.EXITED), (running, RunPhase.RUNNING)):
+        await rig.start(pod)
+        await rig.until(pod, phase=phase)
+    waiting = cart("w", "3", url="http://h/fails-3.zip")
+    await rig.start(waiting)
+    await rig.until(waiting, reports.BACK_OFF, RunPhase.WAITING)
+    await rig.provider.poll("node", "java")
+    assert rig.provider.ledger("node") == {"cart:1", "cart:2", "cart:3"}
+    monkeypatch.setattr(plan, "FORGET_AGE_S", 0.0)
+    await rig.provider.poll("node", "java")
+    # Neither what is there nor what is still tried is forgotten.
+    assert rig.provider.ledger("node") == {"cart:2", "cart:3"}
+    assert set(rig.provider.begun("node")) == {"cart:3"}
 
 
 async def test_k16_k18_what_no_base_could_install_is_not_even_asked_for(rig: Rig) -> None:

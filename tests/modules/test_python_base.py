@@ -17,6 +17,7 @@ from fairlead.modules.spec import Module
 from fairlead.settings import ArkletSettings
 from tests.modules.bases import BaseProcess, hello, module, running_base
 from tests.rigs.kube.certificates import Authority
+from tests.rigs.kube.servers import free_ports
 
 SLOW = "import time\ndef main(context):\n    time.sleep(1.5)\n"
 FAILS = "def main(context):\n    raise RuntimeError('boom at start')\n"
@@ -370,3 +371,92 @@ async def test_inproc_web_modules_share_a_process_and_each_answers_at_its_path(t
         assert await base.get("/cart/b") == (200, "['1'] /cart/b")
         refused = await base.client.install(base.address, packed("old", "1", "web:wsgi"))
         assert "must be an ASGI application" in sentence_of(refused)
+
+
+def archive(folder: Path, name: str, source: str, **attributes: str) -> str:
+    """A module with more in its manifest; its URL."""
+    target = folder / f"{name}.zip"
+    lines = {"Ark-Biz-Name": name, "Ark-Biz-Version": "1", "Start-Class": f"{name}:main", **attributes}
+    with zipfile.ZipFile(target, "w") as zipped:
+        zipped.writestr("META-INF/MANIFEST.MF", "".join(f"{key}: {value}\n" for key, value in lines.items()))
+        zipped.writestr(f"{name}.py", source)
+    return f"file://{target}"
+
+
+NOTE = "def main(context):\n    open('{0}', 'a').write(context['name'] + ' ')\n"
+DENIED = """
+import json
+def main(context):
+    try:
+        import aiohttp
+    except ModuleNotFoundError as problem:
+        print(problem.name, "hidden")
+"""
+
+
+async def test_a_batch_goes_by_priority_and_one_that_cannot_be_had_stops_it(base: BaseProcess, tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    urls = [
+        archive(tmp_path, name, NOTE.format(order), priority=priority)
+        for name, priority in (("last", "300"), ("first", "1"), ("middle", "100"))
+    ]
+    listed = [{"bizUrl": url} for url in urls]
+    stopped = await base.client.call(base.address, "batchInstallBiz", {"bizList": [*listed, {"bizUrl": "file:///no"}]})
+    assert stopped.code == arklet.INTERNAL_ERROR
+    assert await states(base) == {}
+    answer = await base.client.call(base.address, "batchInstallBiz", {"bizList": listed})
+    assert answer.code == arklet.SUCCESS
+    assert {each["code"] for each in answer.fields["bizUrlToResponse"].values()} == {arklet.SUCCESS}
+    assert order.read_text() == "first middle last "
+
+
+async def test_validating_installs_nothing_and_draining_takes_nothing_more(base: BaseProcess, tmp_path: Path) -> None:
+    url, cache = hello(tmp_path), tmp_path / "data" / "cache"
+    found = await base.client.call(base.address, "validateBiz", {"bizUrl": url})
+    assert [each["bizName"] for each in found.fields["bizInfos"]] == ["hello"]
+    other = {"bizUrl": url, "bizName": "hello", "bizVersion": "9"}
+    for command in ("validateBiz", "installBiz"):
+        answer = await base.client.call(base.address, command, other)
+        assert answer.inner_code == arklet.OTHER_BIZ
+    assert await states(base) == {}
+    assert [path for path in cache.rglob("*") if path.is_file()] == [], "nothing is left of what was not installed"
+
+    assert (await base.client.call(base.address, "drainBase", {})).fields == {"draining": True}
+    health = await base.client.health(base.address)
+    assert health is not None
+    assert (health.state, health.cpus) == ("DEACTIVATED", len(os.sched_getaffinity(0)))
+    assert (await base.client.install(base.address, Module("hello", "1.0.0", url))).code == arklet.FAILED
+    await base.client.call(base.address, "drainBase", {"drain": False})
+    assert (await base.client.install(base.address, Module("hello", "1.0.0", url))).code == arklet.SUCCESS
+    kinds = {kind: await base.client.call(base.address, "health", {"type": kind}) for kind in ("system", "biz", "x")}
+    assert {"version", "rss", "pss", "gc"} <= set(kinds["system"].fields["healthData"]["python"])
+    assert [each["bizName"] for each in kinds["biz"].fields["healthData"]["bizListInfo"]] == ["base", "hello"]
+    assert kinds["x"].message == "Internal Error: type: x can not be found"
+
+
+async def test_packages_of_the_base_are_hidden_where_the_manifest_says_so(base: BaseProcess, tmp_path: Path) -> None:
+    url = archive(tmp_path, "shy", DENIED, **{"deny-import-packages": "aiohttp, json.tool"})
+    assert (await base.client.install(base.address, Module("shy", "1", url))).code == arklet.SUCCESS
+    log = await base.client.call(base.address, arklet.QUERY_LOG, {"bizName": "shy", "bizVersion": "1"})
+    assert log.fields["log"] == "aiohttp hidden\n"
+
+
+async def test_a_base_counts_for_prometheus(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    beats = ("--heartbeat", "http://127.0.0.1:9")
+    async with running_base(tmp_path / "data", "--metrics-port", str(port), *beats) as base:
+        await base.client.install(base.address, Module("hello", "1.0.0", hello(tmp_path)))
+        await base.client.install(base.address, Module("no", "1", "file:///nothing"))
+
+        async def is_counted() -> bool:
+            async with base.session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                lines = (await answer.text()).splitlines()
+            counted = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[:1] != "#"}
+            names = {'fairlead_base_installs_total{result="success"}', 'fairlead_base_installs_total{result="failed"}'}
+            assert {counted.get(name) for name in names} == {1.0}
+            assert counted['fairlead_base_biz_state{name="hello",state="activated",version="1.0.0"}'] == 1.0
+            assert counted['fairlead_base_module_rss_bytes{name="hello",version="1.0.0"}'] > 1 << 20
+            assert counted["fairlead_base_install_seconds_count"] == 2.0
+            return counted["fairlead_base_heartbeat_failures_total"] >= 1.0
+
+        await until(is_counted)

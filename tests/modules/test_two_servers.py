@@ -15,6 +15,7 @@ from fairlead.cluster.clock import RealClock
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.model.kinds import NAMESPACES
 from fairlead.modules import bases as bases_module
+from fairlead.modules import healer as healer_module
 from fairlead.nodes.node import NODES
 from fairlead.testing.cutter import Cutter
 from fairlead.testing.mock_base import MockBase
@@ -116,6 +117,81 @@ async def test_k10_k53_base_pods_of_another_server_are_believed_found_and_missed
         assert first.count("uninstallBiz", "") == 0
 
     # A is gone with the block above; another cluster without it works on.
+
+
+async def test_a_base_that_names_a_pod_of_another_cluster_is_judged_by_its_heartbeats(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        on_a, kubeconfig = await stack.enter_async_context(server_a(tmp_path / "a"))
+        base = await stack.enter_async_context(MockBase().serving("127.0.77.4"))
+        at = await stack.enter_async_context(
+            crew(tmp_path, bases=0, bases_kubeconfig=str(kubeconfig), trusted_networks=("127.0.77.0/24",))
+        )
+        at.start("one")
+        pod = {"podNamespace": "shop", "podName": "base-0", "podUid": "of-another-cluster"}
+
+        async def is_ready() -> bool:
+            if not at.replicas["one"].url or await beat_from(at, "127.0.77.4", base, **pod) != 200:
+                return False
+            return await ready_of(at, NODE) == ("True", "KubeletReady")
+
+        await at.until(is_ready)
+        # Looked for on A at each poll: it has a pod of that name at times, and never that one.
+        looks = base.count("health", ":")
+        await base_pod(on_a, "base-0", "127.0.77.99", base.port)
+
+        async def is_polled_on() -> bool:
+            await beat_from(at, "127.0.77.4", base, **pod)
+            assert (await ready_of(at, NODE))[1] != "BasePodDeleted"
+            return base.count("health", ":") >= looks + 3
+
+        await at.until(is_polled_on)
+
+
+async def pressure_of(at: Crew, name: str) -> str:
+    node = await at.api.find(NODES, name)
+    found = node.status.conditions if node is not None else None
+    return next((each.message for each in found or () if each.type == "MetaspacePressure"), "")
+
+
+async def test_a_base_that_names_a_pod_at_another_address_does_not_have_it_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healer_module, "TURN_S", 0.2)
+    async with AsyncExitStack() as stack:
+        on_a, kubeconfig = await stack.enter_async_context(server_a(tmp_path / "a"))
+        liar, other = [await stack.enter_async_context(MockBase().serving(f"127.0.77.{n}")) for n in (5, 6)]
+        uid = await base_pod(on_a, "base-0", "127.0.77.98", 9)
+        at = await stack.enter_async_context(
+            crew(tmp_path, bases=0, bases_kubeconfig=str(kubeconfig), trusted_networks=("127.0.77.0/24",))
+        )
+        at.start("one")
+        claim = {"podNamespace": "shop", "podName": "base-0", "podUid": uid}
+        second = {"identity": "id-1", "name": "shop", "version": "1", "clusterName": "blue"}
+
+        async def hear() -> bool:
+            if not at.replicas["one"].url:
+                return False
+            answers = [
+                await beat_from(at, "127.0.77.5", liar, **claim),
+                await beat_from(at, "127.0.77.6", other, baseMetadata=second),
+            ]
+            return answers == [200, 200]
+
+        await at.until(hear)
+        liar.used_bytes = int(0.95 * (1 << 28))
+
+        async def is_told() -> bool:
+            await hear()
+            return "the base is no pod that can be deleted" in await pressure_of(at, NODE)
+
+        await at.until(is_told)
+        assert (await on_a.get(POD_BODIES, "base-0", "shop")).metadata.deletion_timestamp is None
+        liar.used_bytes = 1
+
+        async def is_over() -> bool:
+            return await pressure_of(at, NODE) == "" and (await ready_of(at, NODE))[0] == "True"
+
+        await at.until(is_over)
 
 
 async def test_k53_while_a_is_away_nodes_stay_and_modules_are_installed(tmp_path: Path) -> None:

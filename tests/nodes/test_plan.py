@@ -67,6 +67,22 @@ def test_what_must_not_restart_ends(policy: str, code: int, phase: str) -> None:
     assert conditions(plan)["Ready"] == "False"
 
 
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
+def test_a_run_that_fails_its_pod_ends_the_others_and_is_not_tried_again(policy: str) -> None:
+    stage = Stage(pod(containers=[container("main"), container("other")], restartPolicy=policy))
+    stage.started("main", "other")
+    failed = RunReport(0, RunPhase.EXITED, None, at(5), 1, reason="NoGood", message="no such thing", fails_pod=True)
+    stage.reports["main"] = failed
+    plan = stage.look(5)
+    assert (ordered(plan), stopping(plan), plan.status.phase) == ([("other", 0)], ["other"], "Running")
+    stage.exits("other", code=0, second=6)
+    plan = stage.look(6)
+    assert (plan.status.phase, plan.orders) == ("Failed", ())
+    ended = status(plan).state.terminated
+    assert ended is not None
+    assert (ended.exit_code, ended.reason, ended.message) == (1, "NoGood", "no such thing")
+
+
 @pytest.mark.parametrize(("policy", "code"), [("Always", 0), ("Always", 1), ("OnFailure", 1)])
 def test_the_first_restart_comes_at_once(policy: str, code: int) -> None:
     stage = Stage(pod(restartPolicy=policy))

@@ -30,6 +30,139 @@ def cluster_of(deployment: Json) -> str:
     return ""
 
 
+def version_of(container: Json) -> str:
+    return next((each.get("value", "") for each in container.get("env") or () if each["name"] == "BIZ_VERSION"), "")
+
+
+def baseline(given: Json) -> Json:
+    """Every container of the cluster's Deployments in this environment, the oldest Deployment first."""
+    env, cluster = "virtual-kubelet.koupleless.io/env", given["query"].get("clusterName", "")
+    chosen = [
+        each
+        for each in given["deployments"]
+        if cluster and cluster_of(each) == cluster and (each["metadata"].get("labels") or {}).get(env) == given["env"]
+    ]
+    chosen.sort(key=lambda each: each["metadata"].get("creationTimestamp") or "")
+    containers = [each for found in chosen for each in found["spec"]["template"]["spec"]["containers"]]
+    shown = [
+        {"bizName": each["name"], "bizVersion": version_of(each), "bizUrl": each.get("image", "")}
+        for each in containers
+    ]
+    return {
+        "baseline": [{name: value for name, value in each.items() if value} for each in shown],
+        "cluster_names": {each["metadata"]["name"]: cluster_of(each) for each in given["deployments"]},
+    }
+
+
+def pod_ops(given: Json) -> Json:
+    """Calls for a pod that is created, changed or deleted; one that fails in transport is made again."""
+
+    def call(operation: str, container: Json) -> Json:
+        found = {"op": operation, "bizName": container["name"], "bizVersion": version_of(container)}
+        return {**found, "bizUrl": container["image"]} if container.get("image") else found
+
+    containers = given["pod"]["spec"]["containers"]
+    if given["operation"] == "update":
+        before = {each["name"]: each for each in containers}
+        after = {each["name"]: each for each in given["new_pod"]["spec"]["containers"]}
+        changed = [name for name in after if name in before and after[name] != before[name]]
+        calls = [call("uninstall", before[name]) for name in changed]
+        if not changed or given["old_containers_terminated"]:
+            calls += [call("install", after[name]) for name in after if name in changed or name not in before]
+    else:
+        calls = [call("install" if given["operation"] == "create" else "uninstall", each) for each in containers]
+    failures = given.get("first_calls_fail", 0) if calls else 0
+    return {"calls": [*({**each, "failed": True} for each in calls[:1] * failures), *calls], "notified": 1}
+
+
+def pod_ops_defect(given: Json) -> str:
+    if given["operation"] != "update":
+        return ""
+    before = {each["name"]: each for each in given["pod"]["spec"]["containers"]}
+    after = {each["name"]: each for each in given["new_pod"]["spec"]["containers"]}
+    if set(before) - set(after):
+        return "removed_container_not_uninstalled"
+    is_changed = any(name in before and after[name] != before[name] for name in after)
+    return "update_never_starts_new_module" if is_changed and not given["old_containers_terminated"] else ""
+
+
+def pod_status(given: Json) -> Json:
+    """Modules by `.jar` alone; a state concerns its container, the others keep what they had."""
+    biz = given["biz"]
+    before = {each["name"]: each for each in given["pod"].get("status", {}).get("containerStatuses") or ()}
+    found = []
+    for container in given["pod"]["spec"]["containers"]:
+        name, image = container["name"], container.get("image", "")
+        if ".jar" not in image:
+            continue
+        first = {"containerID": name, "image": image, "imageID": image, "name": name, "restartCount": 0}
+        status = before.get(name) or {**first, "ready": False, "started": False, "state": {}}
+        if name == biz["name"]:
+            is_active = biz["state"].upper() == "ACTIVATED"
+            status = {**status, **first, "ready": is_active, "started": is_active, "state": _container_state(biz)}
+        found.append(status)
+    states = [each["state"] for each in found]
+    phase = "Pending"
+    if all("terminated" in each for each in states):
+        phase = "Succeeded"
+    elif any(each["ready"] or "waiting" in each["state"] for each in found):
+        phase = "Running"
+    is_ready = phase == "Running" and all(each["ready"] for each in found)
+    conditions = [{"status": "True" if is_ready else "False", "type": each} for each in ("Ready", "ContainersReady")]
+    ip = given["base_ip"]
+    status = {"conditions": conditions, "phase": phase, "podIP": ip, "podIPs": [{"ip": ip}]}
+    return {"status": {**status, "containerStatuses": found} if found else status}
+
+
+def _container_state(biz: Json) -> Json:
+    at = biz["changeTime"]
+    said = {name: biz[name] for name in ("message", "reason") if biz.get(name)}
+    match biz["state"].upper():
+        case "ACTIVATED":
+            return {"running": {"startedAt": at}}
+        case "RESOLVED" | "BROKEN" | "DEACTIVATED":
+            return {"waiting": said}
+        case "STOPPED":
+            return {"terminated": {"exitCode": 1, "finishedAt": at, "startedAt": at, **said}}
+    return {}
+
+
+def pod_status_defect(given: Json) -> str:
+    """By what is marked in the recordings: the first that applies."""
+    containers = given["pod"]["spec"]["containers"]
+    jars = [".jar" in each.get("image", "") for each in containers]
+    if not all(jars):
+        return "no_jar_container_invisible" if any(jars) else "no_jar_pod_succeeds"
+    marks = {
+        "BROKEN": "broken_module_pod_running",
+        "DEACTIVATED": "deactivated_module_waiting",
+        "STOPPED": "stopped_module_ends_pod",
+    }
+    is_here = any(each["name"] == given["biz"]["name"] for each in containers)
+    if is_here and (mark := marks.get(given["biz"]["state"].upper())):
+        return mark
+    status = pod_status(given)["status"]
+    if status["phase"] == "Succeeded":
+        return "stopped_module_ends_pod"
+    is_unready = status["phase"] == "Running" and status["conditions"][0]["status"] != "True"
+    return "pod_running_while_module_waits" if is_unready else ""
+
+
+def dangling(given: Json) -> Json:
+    """Whatever no pod's container with `.jar` names is uninstalled; of two pods with one key the later has it."""
+    owners = {
+        f"{container['name']}:{version_of(container)}": f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        for pod in given["pods"]
+        for container in pod["spec"]["containers"]
+        if ".jar" in container.get("image", "")
+    }
+    matched = [{"key": each["key"], "podKey": owners[each["key"]]} for each in given["biz"] if each["key"] in owners]
+    others = [each["key"] for each in given["biz"] if each["key"] not in owners]
+    sent = [dict(zip(("bizName", "bizVersion"), key.split(":"), strict=True)) for key in others]
+    uninstalled = [{"key": key, "uninstall": body} for key, body in zip(others, sent, strict=True)]
+    return {"matched": matched, "uninstalled": uninstalled}
+
+
 def replicas(given: Json) -> Json:
     found = {}
     for each in given["deployments"]:

@@ -27,7 +27,7 @@ from fairlead.engine.occupant import occupant_of
 from fairlead.engine.pick import FIRST
 from fairlead.engine.profile import Profile, kube_profile, seed_profile
 from fairlead.engine.unit import LostPlace, Unit, UnitOutcome
-from fairlead.model.intents import Bind, Delete, Intent, Patch, RecordEvent
+from fairlead.model.intents import Bind, Delete, Intent, Patch, PatchStatus, RecordEvent
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.outcome import Placed
@@ -71,6 +71,7 @@ class Writes:
     def __init__(self) -> None:
         self.sent: list[Intent] = []
         self.answers: deque[Outcome] = deque()
+        self.status_answers: deque[Outcome] = deque()
         self.held: asyncio.Event | None = None
         # Whether it fails to delete anything.
         self.refusing = False
@@ -84,6 +85,8 @@ class Writes:
         self.sent.append(intent)
         if isinstance(intent, Bind) and self.answers:
             return Result(intent, self.answers.popleft(), Conflict("POST binding", Status(code=409, reason="Conflict")))
+        if isinstance(intent, PatchStatus) and self.status_answers:
+            return Result(intent, self.status_answers.popleft(), Conflict("PATCH status", Status(code=409)))
         if isinstance(intent, Delete) and self.refusing:
             return Result(intent, Outcome.FAILED, Conflict("DELETE pod", Status(code=500)))
         return Result(intent, Outcome.DONE)

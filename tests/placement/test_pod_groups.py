@@ -14,7 +14,7 @@ from fairlead.cluster.errors import Forbidden, NotFound, Status
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.watch import Watch
-from fairlead.cluster.writer import Writer
+from fairlead.cluster.writer import Outcome, Writer
 from fairlead.model.intents import PatchStatus
 from fairlead.model.kinds import Kind
 from fairlead.model.pod import SchedulerPod
@@ -28,7 +28,7 @@ class Discovery:
     """Stands for the server's list of kinds: versions of the group, and where PodGroups are."""
 
     def __init__(self, version: str = "v1alpha2", refusal: Exception | None = None) -> None:
-        self._version = version
+        self.version = version
         self.refusal = refusal
         self.paths: list[str] = []
 
@@ -37,8 +37,8 @@ class Discovery:
         if query is not None and self.refusal is not None:
             raise self.refusal
         if path == "/apis/scheduling.k8s.io":
-            return msgspec.json.encode({"versions": [{"version": "v1"}, {"version": self._version}]})
-        names = ["podgroups", "workloads"] if path.endswith(self._version) else ["priorityclasses"]
+            return msgspec.json.encode({"versions": [{"version": "v1"}, {"version": self.version}]})
+        names = ["podgroups", "workloads"] if path.endswith(self.version) else ["priorityclasses"]
         return msgspec.json.encode({"resources": [{"name": name} for name in names]})
 
 
@@ -64,6 +64,7 @@ class Groups:
             clock=clock,
             rng=random.random,
             schedulers=(NAME,),
+            release=server.loop.place_held,
         )
         self.server = server
 
@@ -187,3 +188,65 @@ async def test_where_the_kind_is_absent_pods_go_by_themselves_until_the_server_h
         groups.server.put(of_group("q", "later", "1"))
         await settle()
         assert {"p", "q"} <= groups.server.writes.bindings.keys()
+
+
+async def test_another_version_is_taken_up_when_the_server_drops_the_one_before() -> None:
+    discovery = Discovery("v1alpha2")
+    async with grouping(discovery) as (groups, clock):
+        groups.put("g", 2)
+        groups.server.put(of_group("p"))
+        await settle()
+        discovery.version = "v1beta1"
+        groups.mirror.absent()
+        await clock.advance(31)
+        await clock.advance(31)
+        assert [kind.version for kind in groups.kinds] == ["v1alpha2", "v1beta1"]
+        groups.put("later", 2)
+        groups.server.put(of_group("q", "later", "1"))
+        await settle()
+        assert "q" not in groups.server.writes.bindings
+        groups.server.put(of_group("r", "later", "1"))
+        await settle()
+        assert {"q", "r"} <= groups.server.writes.bindings.keys()
+        assert {each.kind.version for each in groups.server.writes.sent if isinstance(each, PatchStatus)} == {"v1beta1"}
+
+
+async def test_pods_that_wait_for_a_group_go_by_themselves_when_the_server_has_the_kind_no_longer() -> None:
+    discovery = Discovery()
+    async with grouping(discovery) as (groups, clock):
+        groups.put("g", 3)
+        groups.server.put(of_group("short", cpu="1"), of_group("without", "nobodys", cpu="1"))
+        await settle()
+        assert groups.server.writes.bindings == {}
+        discovery.refusal = NotFound("GET podgroups", Status(code=404, reason="NotFound"))
+        groups.mirror.absent()
+        await clock.advance(31)
+        assert sorted(groups.server.writes.bindings) == ["short", "without"]
+
+
+async def test_a_pod_that_was_seen_before_its_group_was_known_does_not_go_alone() -> None:
+    """As after a restart: pods are listed before it is known which version of the kind the server has."""
+    discovery = Discovery(refusal=NotFound("GET podgroups", Status(code=404, reason="NotFound")))
+    async with grouping(discovery, nodes=0) as (groups, clock):
+        groups.server.put(of_group("a"), of_group("b"), of_group("c"))
+        await settle()
+        discovery.refusal = None
+        await clock.advance(31)
+        groups.put("g", 3)
+        groups.server.put(a_node("n1", cpu="4"), a_node("n2", cpu="4"))
+        await clock.advance(20)
+        assert groups.server.writes.bindings == {}
+        groups.server.put(a_node("n3", cpu="4"))
+        await clock.advance(20)
+        assert sorted(groups.server.writes.bindings) == ["a", "b", "c"]
+
+
+async def test_a_condition_that_meets_a_conflict_is_written_again() -> None:
+    async with grouping() as (groups, clock):
+        groups.server.writes.status_answers.append(Outcome.CONFLICT)
+        groups.put("g", 2)
+        groups.server.put(of_group("a"), of_group("b"))
+        await settle()
+        assert groups.conditions == [("g", "True")]
+        await clock.advance(2)
+        assert groups.conditions == [("g", "True")] * 2

@@ -19,7 +19,7 @@ from fairlead.model.pod import SchedulerPod
 from fairlead.placement import units
 from fairlead.testing.clock import ManualClock, settle
 from tests.placement.test_loop import Server, looping
-from tests.placement.test_units import Jobs
+from tests.placement.unit_sources import Jobs
 from tests.properties.test_units import Recording, World
 
 

@@ -17,7 +17,7 @@ from fairlead.placement.trials import LoopTrials
 from fairlead.testing.builders import a_node
 from fairlead.testing.clock import ManualClock, settle
 from tests.placement.test_loop import Server, looping, wanting
-from tests.placement.test_units import Jobs, as_pod, planned
+from tests.placement.unit_sources import Jobs, as_pod, planned
 
 
 class Recording(Jobs):
@@ -181,7 +181,7 @@ async def lived(seed: int, steps: int) -> None:
         assert len(server.loop.reservations) == len(server.loop.units.standing) == 0
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), 709])  # 709: a pod that evicts the whole of a gang
 async def test_s60_s78_gangs_are_whole_places_are_what_sources_hear_and_decisions_replay(seed: int) -> None:
     await lived(seed, 40)
 

@@ -52,6 +52,7 @@ MANIFESTS = (
 # Nobody is here to take the taint of new nodes away again.
 SERVER_FLAGS = ("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",)
 HOSTILE, ORDINARY, OWN = "hostile", "ordinary", "fairlead-system"
+UNREADABLE = "unreadable"
 PODS = f"/api/v1/namespaces/{ORDINARY}/pods"
 # Where only ordinary pods go. Each node has its own value: no term of a stranger can shut out all of them at once.
 MARK = "soak.example.com/ordinary"
@@ -272,6 +273,7 @@ class Story:
         self._enough.set()
         arriving.join(self._within_s * NEVER_TIMES + 60)
         if self.place.process.poll() is None:
+            self._check_reports()
             self._clear()
         return self._judged(begin_mb)
 
@@ -366,6 +368,27 @@ class Story:
         # Nobody places pods any more once it has ended.
         is_over = until(lambda: has_ended() or has_a_node(), NEVER_TIMES * self._within_s)
         return time.monotonic() - begun if is_over and not has_ended() else None
+
+    # -- what its author is told ------------------------------------------------------------------------------
+
+    def _check_reports(self) -> None:
+        """An object that cannot be read has an event that says so."""
+        kind = self._kinds[f"datasets.{FLUID}"][0]
+        head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": UNREADABLE}}
+        made = self._sent(kind, "POST", kind.collection_path(HOSTILE), {**head, "spec": {"mounts": 7}})
+        uid = made.json()["metadata"]["uid"] if made.status == 201 else ""
+        path = f"/apis/events.k8s.io/v1/namespaces/{HOSTILE}/events?fieldSelector=regarding.name={UNREADABLE}"
+
+        def is_reported() -> bool:
+            try:
+                events = self.place.ask("GET", path).json()["items"]
+            except (OSError, http.client.HTTPException):
+                return False  # a server with much to do; it is asked again
+            return any((each["reason"], each["regarding"].get("uid")) == ("Unreadable", uid) for each in events)
+
+        if not until(is_reported, NEVER_TIMES * self._within_s, every_s=0.5):
+            self.verdict.wrong.append(f"no event says that {kind.kind} {UNREADABLE} cannot be read ({made.status})")
+        self._remove(kind.name, f"{kind.collection_path(HOSTILE)}/{UNREADABLE}")
 
     # -- and those who do not wish us well ----------------------------------------------------------------------
 

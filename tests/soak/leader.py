@@ -74,6 +74,18 @@ def claims(events: Sequence[dict[str, Any]]) -> list[Claim]:
     return found
 
 
+def take_overs_s(events: Sequence[dict[str, Any]]) -> list[float]:
+    """How long the lease went unrenewed before each claim but the first, by the server's clock."""
+    waits: list[float] = []
+    before: tuple[str, datetime] | None = None
+    for event in _accepted(events, "leases", LEASE):
+        user, at = event["user"]["username"], _moment(event["requestReceivedTimestamp"])
+        if before and before[0] != user:
+            waits.append((at - before[1]).total_seconds())
+        before = (user, _moment(event["stageTimestamp"]))
+    return waits
+
+
 def late_writes(events: Sequence[dict[str, Any]]) -> list[str]:
     """Accepted writes that were completed after another process had claimed the lease."""
     terms = claims(events)
@@ -144,12 +156,11 @@ def _is_taken(rig: Rig, frozen: str) -> bool:
 
 
 def fail_over(
-    rig: Rig, *, freezes: int, duration_s: int, seed: int, unfenced: bool = False, slack_s: float = 0.5
+    rig: Rig, *, freezes: int, duration_s: int, seed: int, unfenced: bool = False, slack_s: float = 2.0
 ) -> list[str]:
     """Everything that was found wrong; empty when no write came late and a standby always came in time."""
     rng = random.Random(seed)
     wrong: list[str] = []
-    slowest_s = 0.0
     with processes(rig, duration_s, unfenced=unfenced) as running:
         if not until(lambda: holder(rig) in running, timeout_s=60):
             raise RigBroken("nobody took the lease within a minute")
@@ -161,7 +172,6 @@ def fail_over(
             since = time.monotonic()
             taken = until(partial(_is_taken, rig, frozen), timeout_s=duration_s * 2 + 5, every_s=0.02)
             took_s = time.monotonic() - since
-            slowest_s = max(slowest_s, took_s)
             if not taken:
                 wrong.append(f"freeze {round_number}: nobody took over in {took_s:.1f} s")
             time.sleep(rng.random() * duration_s / 3)
@@ -172,12 +182,13 @@ def fail_over(
                 wrong.append(f"{name} ended with {process.returncode}")
     events = rig.audit()
     late = late_writes(events)
+    slowest_s = max(take_overs_s(events), default=0.0)
     written = len(_accepted(events, "configmaps", None))
     print(
         f"{freezes} freezes, {len(claims(events))} terms, {written} writes, slowest take-over {slowest_s:.2f} s",
         flush=True,
     )
-    # The last renewal came before the freeze, so a standby is due within one duration of it; the rest is polling.
+    # A standby is due one duration after it saw the last renewal; the rest is how long a busy machine takes to tell it.
     if slowest_s > duration_s + slack_s:
         wrong.append(f"a take-over took {slowest_s:.2f} s, longer than the lease's {duration_s} s")
     if len(claims(events)) < freezes:

@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -30,9 +31,9 @@ from aiohttp import web
 from fairlead.modules.healing import GRANT, STATE, read_state
 from fairlead.modules.names import LEDGER
 from fairlead.testing.mock_base import Fault, MockBase
+from tests.rigs.kube.gate import Gate
 from tests.rigs.kube.servers import Rig
 from tests.soak.modules import ACCOUNT, NAMESPACE, ROOT, Act, Field, Process, apply_roles, late, titles
-from tests.soak.tasks import Gate
 
 Json = dict[str, Any]
 
@@ -157,6 +158,8 @@ class KilledField(Field):
     ips: dict[str, str] = field(default_factory=dict)
     configs: dict[str, str] = field(default_factory=dict)
     forking: "subprocess.Popen[str] | None" = None
+    launching: threading.Lock = field(default_factory=threading.Lock)
+    """One comes while another is started again: each is to get its own process's number."""
 
     def at(self, call: str) -> str:
         if not self.armed or not self.points(call):
@@ -200,16 +203,18 @@ class KilledField(Field):
 
     def launch(self, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> Process:
         """Forked from a process that has everything imported: a life is short."""
-        if self.forking is None:
-            bug = [f"--bug={self.bug}"] if self.bug else []
-            command = [sys.executable, "-m", "tests.soak.modules_process", "--forking", "--brisk", *bug]
-            self.forking = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.forking.stdin is not None
-        assert self.forking.stdout is not None
         order = {"arguments": list(arguments), "env": dict(env), "log": str(log)}
-        self.forking.stdin.write(json.dumps(order) + "\n")
-        self.forking.stdin.flush()
-        return Forked(int(self.forking.stdout.readline()))
+        with self.launching:
+            if self.forking is None:
+                bug = [f"--bug={self.bug}"] if self.bug else []
+                command = [sys.executable, "-m", "tests.soak.modules_process", "--forking", "--brisk", *bug]
+                pipe = subprocess.PIPE
+                self.forking = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+            assert self.forking.stdin is not None
+            assert self.forking.stdout is not None
+            self.forking.stdin.write(json.dumps(order) + "\n")
+            self.forking.stdin.flush()
+            return Forked(int(self.forking.stdout.readline()))
 
     def end(self) -> None:
         Field.end(self)
@@ -284,7 +289,7 @@ async def killed_field(
     folder = folder / f"{phase}-{bug}"
     folder.mkdir()
     made = KilledField(rig, folder, 3, bug, poll_s=0.4, beat_s=0.5, phase=phase, points=points)
-    gate = made.gate = Gate(rig, made.at, lambda: None, lambda port: made.kill(made.ports[port]), describe=described)
+    gate = made.gate = Gate(rig, described, made.at, lambda port: made.kill(made.ports[port]))
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(gate.open())
         for number in range(bases):
@@ -430,6 +435,7 @@ async def heal(at: KilledField) -> list[str]:
         at.armed = False
     finally:
         playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
     return judge_healing(await asyncio.to_thread(at.rig.audit), at.bases["b0"], at.bases["b1"])
 
 

@@ -1,9 +1,10 @@
 """Replicas of modules under fault on a real Kubernetes: one killed, one frozen and thawed, while modules are installed.
 
-Run by `scripts/soak modules`, which then kills replicas at every call (tests/soak/module_kills.py); the short form is
-tests/kube/test_modules_soak.py. Judged by the server's audit log and
-by what the bases were asked: no write and no command of a replica about a node after another was named in its lease,
-no second install, no node that lost Ready, and even shares.
+Run by `scripts/soak modules`, which then kills replicas at every call (tests/soak/module_kills.py); with `--mode
+servers` one API server of two is killed after the other (tests/soak/module_servers.py). The short form is
+tests/kube/test_modules_soak.py. Judged by the server's audit log and by what the bases were asked: no write and no
+command of a replica about a node after another was named in its lease, no second install, no node that lost Ready,
+and even shares.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ REPLICAS = ("one", "two", "three")
 ACCOUNT = "system:serviceaccount:fairlead-system:"
 PREFIX = "virtual-node-soak-"
 NAMESPACE = "soak"
-MODES = ("freeze", "kill")
+MODES = ("freeze", "kill", "servers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,15 +358,26 @@ def run_kills(phases: Sequence[str]) -> tuple[int, int]:
         return asyncio.run(module_kills.soak(rig, folder, phases or tuple(module_kills.STORIES)))
 
 
+def run_servers() -> tuple[int, int]:
+    from tests.soak import module_servers
+
+    programs = ensure_built()
+    with Rig(programs) as a, Rig(programs) as b:
+        folder = b.home / "servers"
+        folder.mkdir()
+        return asyncio.run(module_servers.soak(a, b, folder))
+
+
 @click.command()
 @click.option("--bases", default=30)
 @click.option("--duration", default=15, help="A member lease's duration in seconds; the other times follow.")
 @click.option("--freeze", default=60.0, help="Seconds that a replica is frozen.")
-@click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), default=MODES, show_default=True)
+@click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), default=MODES[:2], show_default=True)
 @click.option("--phase", "phases", multiple=True, help="Of mode kill: modules, heal or share; all by default.")
 def main(bases: int, duration: int, freeze: float, modes: tuple[str, ...], phases: tuple[str, ...]) -> None:
     found = [run_replicas(bases, duration, freeze)] if "freeze" in modes else []
     found += [run_kills(phases)] if "kill" in modes else []
+    found += [run_servers()] if "servers" in modes else []
     passed, failed = (sum(each) for each in zip(*found, strict=True))
     print(f"{passed} passed, {failed} failed")
     sys.exit(bool(failed))

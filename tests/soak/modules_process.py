@@ -15,10 +15,10 @@ from typing import Any
 from fairlead import app
 from fairlead.cli.main import main
 from fairlead.cluster.lease import NamedLease
-from fairlead.modules import bases, client, heal_grants, healer, provider
+from fairlead.modules import bases, client, heal_grants, healer, installer
 from fairlead.modules.healer import Healer
+from fairlead.modules.installer import Installer
 from fairlead.modules.members import Members
-from fairlead.modules.provider import ArkletProvider
 
 BRISK = (
     (healer, "TURN_S", 0.3),
@@ -26,9 +26,9 @@ BRISK = (
     (bases, "CHECK_S", 0.5),
     (bases, "POD_GONE_REMOVE_S", 1.5),
     (client, "COMMAND_S", 2.0),
-    (provider, "FIRST_BACKOFF_S", 0.3),
-    (provider, "AWAY_S", 0.3),
-    (provider, "BUSY_S", 0.2),
+    (installer, "FIRST_BACKOFF_S", 0.3),
+    (installer, "AWAY_S", 0.3),
+    (installer, "BUSY_S", 0.2),
 )
 
 
@@ -44,10 +44,10 @@ def unfenced() -> None:
 def blind() -> None:
     """What came instead of a module is not looked for."""
 
-    async def nothing(self: ArkletProvider, *_: Any) -> list[str]:
+    async def nothing(self: Installer, *_: Any) -> list[str]:
         return []
 
-    _put(ArkletProvider, "_remove_strangers", nothing)
+    _put(Installer, "_remove_strangers", nothing)
 
 
 def hasty() -> None:

@@ -2,9 +2,10 @@
 
 Each replica talks to kube-apiserver through a gate of this process. At a write of a kind it has not met, the gate kills
 the replica (-9) before the write is passed on, at the next one after it was answered; or it has the task deleted and
-created again under the same name while the write is held; or it answers each status with a conflict first, cuts every
-connection in each phase, and takes none for a while. A thread's worth of kubelet and agent makes pods ready and
-posts reports. What exists in the end and the server's audit log are the judge.
+created again under the same name while the write is held, or deleted, to be created again once nothing is left of it;
+or it answers each status with a conflict first, cuts every connection in each phase, and takes none for a while. A
+thread's worth of kubelet and agent makes pods ready and posts reports. What exists in the end and the server's audit
+log are the judge. Then a tenant's tasks come and go beside a good one, and thousands are there at once (scenario 48).
 """
 
 import asyncio
@@ -12,7 +13,6 @@ import contextlib
 import json
 import os
 import signal
-import ssl
 import subprocess
 import sys
 import tempfile
@@ -20,17 +20,20 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 import click
-from aiohttp import web
 
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import RealClock
+from fairlead.cluster.kubeconfig import connect_by_kubeconfig
+from tests.jobs.lab import Api
 from tests.rigs.kube.build import ensure_built
-from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig
+from tests.rigs.kube.gate import Gate
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, until
 
 Json = dict[str, Any]
 
@@ -40,13 +43,24 @@ TASKS: Final = "/apis/kdoctor.io/v1beta1/netreaches"
 APPS: Final = f"/apis/apps/v1/namespaces/{HOME}"
 CORE: Final = f"/api/v1/namespaces/{HOME}"
 REPORTS: Final = f"/apis/fairlead.io/v1alpha1/namespaces/{HOME}/taskreports"
+LEFT: Final = (
+    *(f"{APPS}/{each}" for each in ("daemonsets", "deployments")),
+    *(f"{CORE}/{each}" for each in ("services", "pods", "configmaps", "secrets")),
+    f"/apis/discovery.k8s.io/v1/namespaces/{HOME}/endpointslices",
+    REPORTS,
+)
 LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/fairlead-tasks"
 NODE: Final = "worker-1"
-DUAL_STACK: Final = "--service-cluster-ip-range=10.0.0.0/24,fd00:10::/112"
+DUAL_STACK: Final = "--service-cluster-ip-range=10.0.0.0/16,fd00:10::/112"
+ONE_FAMILY: Final = "--service-cluster-ip-range=10.0.0.0/16"
 # Nobody renews the node's heartbeat: it would be declared lost after 40 s, and its pods not ready.
 PATIENT: Final = "--node-monitor-grace-period=24h"
+# By default it collects the garbage of 500 tasks for minutes.
+SWIFT: Final = ("--kube-api-qps=500", "--kube-api-burst=500")
 MOST_LIVES: Final = 3
-MODES: Final = ("kill", "recreate", "outage")
+MODES: Final = ("kill", "recreate", "delete", "outage")
+TENANT: Final = "tenant-"
+"""How the names of the tasks begin that come and go beside the story."""
 MANIFESTS: Final = (
     RUNTIME_RBAC,
     DEPLOY / "rbac" / "tasks.yaml",
@@ -141,116 +155,6 @@ class Replica:
         self.process.wait(60)
 
 
-@dataclass(slots=True)
-class Gate:
-    """Between the replicas and the server. `at` decides at a write: pass, before, after, recreate, conflict, outage."""
-
-    rig: Rig
-    at: Callable[[str], str]
-    recreate: Callable[[], None]
-    kill: Callable[[int], None]
-    outage_s: float = 60.0
-    describe: Callable[[str, str, Any], str] = described
-    """What a write does, in words; empty for one that passes unseen."""
-    met: list[str] = field(default_factory=list)
-    _until_s: float = 0.0
-    _open: dict[asyncio.Task[Any], asyncio.Transport] = field(default_factory=dict)
-    _session: aiohttp.ClientSession | None = None
-    _runner: web.ServerRunner | None = None
-    _tls: ssl.SSLContext | None = None
-
-    @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        verify = ssl.create_default_context(cafile=str(self.rig.ca_file))
-        pair = self.rig.serving_certificate
-        self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._tls.load_cert_chain(pair.cert, pair.key)
-        connector = aiohttp.TCPConnector(ssl=verify, limit=0)
-        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as self._session:
-            self._runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)
-            await self._runner.setup()
-            try:
-                yield
-            finally:
-                # Watches would last.
-                for handler in (pending := tuple(self._open)):
-                    handler.cancel()
-                await asyncio.gather(*pending, return_exceptions=True)
-                await self._runner.cleanup()
-
-    async def listen(self) -> int:
-        """One more way in, for one replica."""
-        assert self._runner is not None
-        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls)
-        await site.start()
-        port: int = self._runner.addresses[-1][1]
-        return port
-
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        handler = asyncio.current_task()
-        assert handler is not None
-        assert request.transport is not None
-        self._open[handler] = request.transport
-        try:
-            return await self._answer(request)
-        except (ConnectionError, aiohttp.ClientError):
-            # The replica is dead, or the server has ended the watch: either way the connection is over.
-            if request.transport is not None:
-                request.transport.abort()
-            return web.Response(status=502)
-        finally:
-            del self._open[handler]
-
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        self._check_outage()
-        body = await request.read()
-        decoded = json.loads(body) if body[:1] == b"{" else {}
-        write = self.describe(request.method, request.path_qs, decoded)
-        assert request.transport is not None
-        port: int = request.transport.get_extra_info("sockname")[1]
-        what = self.at(write) if write else "pass"
-        if write:
-            self.met.append(write)
-        if what == "before":
-            self.kill(port)
-            raise ConnectionResetError("killed before the write")
-        if what == "recreate":
-            await asyncio.to_thread(self.recreate)
-        if what == "conflict":
-            conflict = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409}
-            return web.json_response({**conflict, "message": "the object has been modified"}, status=409)
-        if what == "outage":
-            self._until_s = time.monotonic() + self.outage_s
-            for transport in tuple(self._open.values()):
-                transport.abort()
-            self._check_outage()
-        return await self._pass_on(request, body, port if what == "after" else 0)
-
-    def _check_outage(self) -> None:
-        if time.monotonic() < self._until_s:
-            raise ConnectionResetError("the server is away")
-
-    async def _pass_on(self, request: web.BaseRequest, body: bytes, killed: int) -> web.StreamResponse:
-        assert self._session is not None
-        headers = {k: v for k, v in request.headers.items() if k.lower() not in ("host", "content-length")}
-        url = f"{self.rig.url}{request.path_qs}"
-        async with self._session.request(
-            request.method, url, data=body or None, headers=headers, timeout=aiohttp.ClientTimeout(total=None)
-        ) as answer:
-            if killed:
-                await answer.read()
-                self.kill(killed)
-                raise ConnectionResetError("killed after the write")
-            dropped = ("transfer-encoding", "content-length", "connection")
-            kept = {k: v for k, v in answer.headers.items() if k.lower() not in dropped}
-            response = web.StreamResponse(status=answer.status, headers=kept)
-            await response.prepare(request)
-            async for chunk in answer.content.iter_any():
-                await response.write(chunk)
-            await response.write_eof()
-            return response
-
-
 class Story:
     """One task, again and again, under a controller that is killed or a name that is used again."""
 
@@ -263,12 +167,13 @@ class Story:
         self.replicas: dict[int, Replica] = {}
         self.kills: Counter[str] = Counter()
         self.recreated: Counter[str] = Counter()
+        self.deleted: Counter[str] = Counter()
         self.conflicts: Counter[str] = Counter()
         self.outages: Counter[str] = Counter()
         self.answers: Counter[int] = Counter()
         self.uids: list[str] = []
         self.mode = ""
-        self.gate = Gate(rig, self._at, self._recreate, self._kill)
+        self.gate = Gate(rig, described, self._at, self._kill, {"recreate": self._recreate, "delete": self._delete})
         self._made = 0
         token = rig.service_account_token(manifests=())
         self._kubeconfig = rig.kubeconfig(token).read_text()
@@ -290,6 +195,9 @@ class Story:
         if self.mode == "recreate" and not self.recreated[write]:
             self.recreated[write] += 1
             return "recreate"
+        if self.mode == "delete" and not self.deleted[write]:
+            self.deleted[write] += 1
+            return "delete"
         if self.mode == "outage" and not self.outages[phase_of(write)]:
             self.outages[phase_of(write)] += 1
             return "outage"
@@ -300,8 +208,11 @@ class Story:
         # Its lease has run out, and a standby does not wait for the clock.
         self.rig.request("DELETE", LEASE)
 
-    def _recreate(self) -> None:
+    def _delete(self) -> None:
         self.rig.request("DELETE", f"{TASKS}/story")
+
+    def _recreate(self) -> None:
+        self._delete()
         self.create()
 
     def create(self) -> None:
@@ -406,24 +317,34 @@ class Story:
             while len(self.replicas) < 2:
                 await self.start_replica()
             await asyncio.to_thread(self.act)
-            status = (await asyncio.to_thread(self.task)).get("status") or {}
+            task = await asyncio.to_thread(self.task)
+            if not task and not await asyncio.to_thread(self.left_over):
+                await asyncio.to_thread(self.create)  # nothing is left of the one that was deleted
+            status = task.get("status") or {}
             if (status.get("resource") or {}).get("runtimeStatus") == "deleted":
                 break
             if time.monotonic() - begun_s > self.deadline_s:
                 self.rig.request("DELETE", f"{TASKS}/story")
                 words = f"{self.kills}, {self.recreated}, {self.answers}: {json.dumps(status)[:2000]}"
+                words += "" if task else f"; it was deleted, and left over are {self.left_over()}"
                 return [f"the task did not end in {self.deadline_s:.0f} s: {words}", *self._logs()[-3:]]
             await asyncio.sleep(0.1)
         wrong = judge(self.rig.audit()[before:], self.uids, status)
         self.rig.request("DELETE", f"{TASKS}/story")
         self.mode = ""
-        paths = (f"{APPS}/daemonsets", f"{CORE}/services", f"{CORE}/pods", REPORTS)
-        while left := [path for path in paths if self.items(path)]:
+        while left := self.left_over():
             if time.monotonic() - begun_s > self.deadline_s:
                 return [*wrong, f"left over: {left}"]
             await asyncio.to_thread(self.act)
             await asyncio.sleep(0.2)
-        return wrong + [f"an error was logged:\n{text}" for text in self._logs() if "Traceback" in text]
+        return wrong + self.errors()
+
+    def errors(self) -> list[str]:
+        return [f"an error was logged:\n{text}" for text in self._logs() if "Traceback" in text]
+
+    def left_over(self) -> list[str]:
+        paths = (f"{APPS}/daemonsets", f"{CORE}/services", f"{CORE}/pods", REPORTS)
+        return [path for path in paths if self.items(path)]
 
     def _logs(self) -> list[str]:
         return [each.read_text()[-3000:] for each in sorted(self.folder.glob("replica-*.log"))]
@@ -451,7 +372,7 @@ def judge(events: list[Json], uids: list[str], status: Json) -> list[str]:
     removed = 0
     for event in events:
         about, code = event.get("objectRef") or {}, int((event.get("responseStatus") or {}).get("code", 500))
-        if code >= 300 or "dryRun=All" in event["requestURI"]:
+        if code >= 300 or "dryRun=All" in event["requestURI"] or TENANT in about_whom(event):
             continue
         body, kind, verb = event.get("requestObject") or {}, about.get("resource"), event["verb"]
         owners = [each["uid"] for each in (body.get("metadata") or {}).get("ownerReferences") or ()]
@@ -509,7 +430,7 @@ def start(rig: Rig) -> Rig:
     return rig.start(
         controller_manager=True,
         apiserver_flags=[DUAL_STACK],
-        controller_manager_flags=[PATIENT],
+        controller_manager_flags=[PATIENT, *SWIFT],
         manifests=MANIFESTS,
     )
 
@@ -557,26 +478,190 @@ async def missed_bugs(rig: Rig, folder: Path) -> list[str]:
     return missed
 
 
+async def crowd(kubeconfig: Path, count: int, deadline_s: float = 900.0) -> list[str]:
+    """Scenario 48: so many tasks at once; who has no carrier in the end."""
+    async with open_api(kubeconfig) as api:
+        began_s = time.monotonic()
+        await each_of(count, lambda number: create_task(api, f"many-{number}"))
+        click.echo(f"  {count} tasks were created in {time.monotonic() - began_s:.0f} s")
+        while lost := await without_carrier(api, [f"many-{number}" for number in range(count)]):
+            if time.monotonic() - began_s > deadline_s:
+                return [f"{len(lost)} of {count} tasks have no carrier: {lost[:5]}"]
+            await asyncio.sleep(5)
+        click.echo(f"  and each had a carrier of its own {time.monotonic() - began_s:.0f} s after the first")
+    return []
+
+
+async def without_carrier(api: Api, names: Sequence[str]) -> list[str]:
+    """Of which tasks the status, the DaemonSet or the Service is missing."""
+
+    async def listed(path: str) -> dict[str, Json]:
+        return {each["metadata"]["name"]: each for each in (await api.call("GET", path))["items"]}
+
+    tasks = await listed(TASKS)
+    resources = {name: (tasks.get(name, {}).get("status") or {}).get("resource") or {} for name in names}
+    if lost := [name for name in names if resources[name].get("runtimeStatus") != "creating"]:
+        return lost
+    workloads, services = await listed(f"{APPS}/daemonsets"), await listed(f"{CORE}/services")
+    carriers = {name: f"kdoctor-netreach-{name}" for name in names}
+    return [n for n, each in carriers.items() if each not in workloads or f"{each}-ipv4" not in services]
+
+
+async def churn(rig: Rig, folder: Path, count: int, deadline_s: float = 600.0) -> list[str]:
+    """A tenant creates and deletes so many tasks while the story goes on; what was wrong."""
+    add_node(rig)
+    story = Story(rig, folder, (), deadline_s)
+    before, began_s = len(rig.audit()), time.monotonic()
+    names = [f"{TENANT}{number}" for number in range(count)]
+    async with story.gate.open(), open_api(rig.kubeconfig()) as api, asyncio.TaskGroup() as group:
+        try:
+            tenant = group.create_task(come_and_go(api, names, deadline_s))
+            wrong = await story.run("")
+            click.echo(f"  the task beside a tenant's {count} ended after {time.monotonic() - began_s:.0f} s")
+            wrong += await tenant
+            while left := [path for path in LEFT if story.items(path, TENANT)]:
+                if time.monotonic() - began_s > deadline_s:
+                    wrong.append(f"left over of {count} tasks: {left}")
+                    break
+                await asyncio.sleep(1)
+            else:
+                click.echo(f"  and nothing was left of any after {time.monotonic() - began_s:.0f} s")
+        finally:
+            story.end()
+    return wrong + doubled(rig.audit()[before:], count)
+
+
+async def come_and_go(api: Api, names: Sequence[str], deadline_s: float) -> list[str]:
+    """Every second one is deleted as soon as it is there, the others once all of them have carriers."""
+    began_s = time.monotonic()
+
+    async def come(number: int) -> None:
+        await create_task(api, names[number])
+        if number % 2:
+            await api.call("DELETE", f"{TASKS}/{names[number]}")
+
+    await each_of(len(names), come)
+    while lost := await without_carrier(api, names[::2]):
+        if time.monotonic() - began_s > deadline_s:
+            return [f"{len(lost)} tasks of the tenant have no carrier: {lost[:5]}"]
+        await asyncio.sleep(1)
+    await each_of(len(names[::2]), lambda number: api.call("DELETE", f"{TASKS}/{names[2 * number]}"))
+    return []
+
+
+def doubled(events: list[Json], count: int) -> list[str]:
+    """What was created twice for one of a tenant's tasks; and that at least every second had a carrier."""
+    made: Counter[str] = Counter()
+    for event in events:
+        if event["verb"] != "create" or event["user"]["username"] != FAIRLEAD or "dryRun=All" in event["requestURI"]:
+            continue
+        name = about_whom(event)
+        if TENANT in name and int((event.get("responseStatus") or {}).get("code", 500)) < 300:
+            owners = (event["requestObject"]["metadata"].get("ownerReferences")) or [{}]
+            made[f"{event['objectRef']['resource']} {name} of {owners[0].get('uid')}"] += 1
+    carriers = sum(each.startswith("daemonsets") for each in made)
+    few = [] if carriers >= count // 2 else [f"only {carriers} of {count} tasks of the tenant ever had a carrier"]
+    return few + [f"{times} times: {what}" for what, times in made.items() if times > 1]
+
+
+def about_whom(event: Json) -> str:
+    """The name of the object that an audit event is about."""
+    body = event.get("requestObject") or {}
+    return str((event.get("objectRef") or {}).get("name") or (body.get("metadata") or {}).get("name") or "")
+
+
+@contextlib.asynccontextmanager
+async def open_api(kubeconfig: Path) -> AsyncIterator[Api]:
+    clock = RealClock()
+    async with Client(connect_by_kubeconfig([kubeconfig], clock), clock=clock) as client:
+        yield Api(client)
+
+
+async def each_of(count: int, act: Callable[[int], Awaitable[object]]) -> None:
+    few = asyncio.Semaphore(16)
+
+    async def one(number: int) -> None:
+        async with few:
+            await act(number)
+
+    await asyncio.gather(*map(one, range(count)))
+
+
+async def create_task(api: Api, name: str) -> None:
+    schedule = {"schedule": "60 60", "roundTimeoutMinute": 60}
+    # A cluster has but 2,768 node ports.
+    target = {"clusterIP": False, "nodePort": False}
+    spec = {"agentSpec": {"terminationGracePeriodMinutes": 0}, "schedule": schedule, "target": target}
+    body = {"apiVersion": "kdoctor.io/v1beta1", "kind": "NetReach", "metadata": {"name": name}, "spec": spec}
+    await api.call("POST", TASKS, body)
+
+
+def many_on_a_real_server(programs: Path, folder: Path, count: int) -> list[str]:
+    """Nodes and garbage collection have no part in it: no controller-manager."""
+    with Rig(programs, folder / "rig") as rig:
+        rig.start(apiserver_flags=[ONE_FAMILY], manifests=MANIFESTS)
+        kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=()))
+        command = [sys.executable, "-m", "fairlead", "serve", f"--kubeconfig={kubeconfig}", "--capabilities=tasks"]
+        return many(command, folder / "serve.log", '"leading"', rig.kubeconfig(), count)
+
+
+def many_on_the_embedded_one(folder: Path, count: int) -> list[str]:
+    data, without = folder / "data", "--without=controllers,nodes,placement,jobs,data,modules"
+    command = [sys.executable, "-m", "fairlead", "up", f"--data={data}", "--empty", without]
+    return many(command, folder / "up.log", "brings everything back", data / "kubeconfig", count)
+
+
+def many(command: list[str], log: Path, ready: str, kubeconfig: Path, count: int) -> list[str]:
+    """By a process of its own, with the settings that users have."""
+    environment = {**os.environ, "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0"}
+    with log.open("wb") as sink:
+        process = subprocess.Popen([*command, "--listen=127.0.0.1:0"], stdout=sink, stderr=sink, env=environment)
+    try:
+        if not until(lambda: ready in log.read_text(), 60):
+            return [f"it does not start: {log.read_text()}"]
+        wrong = asyncio.run(crowd(kubeconfig, count))
+    finally:
+        process.terminate()
+        process.wait(60)
+    return wrong + [f"an error was logged:\n{log.read_text()[-3000:]}"] * ("Traceback" in log.read_text())
+
+
 @click.command()
 @click.option("--deadline", "deadline_s", default=600.0, show_default=True, help="Seconds for each mode.")
 @click.option("--mode", "modes", multiple=True, default=MODES, show_default=True)
 @click.option("--bugs/--no-bugs", default=True, help="Whether the judge is tried on a controller with bugs, too.")
-def main(deadline_s: float, modes: tuple[str, ...], bugs: bool) -> None:
-    with tempfile.TemporaryDirectory() as name, Rig(ensure_built(click.echo), Path(name) / "rig") as rig:
-        start(rig)
-        folder = Path(name) / "logs"
-        folder.mkdir()
-        story, wrong = asyncio.run(soak(rig, folder, deadline_s=deadline_s, modes=modes))
-        if bugs:
-            wrong += asyncio.run(missed_bugs(rig, folder))
+@click.option("--churn", "churned", default=500, show_default=True, help="Tasks that come and go beside another.")
+@click.option(
+    "--many", "count", default=5001, show_default=True, help="Tasks at once on each server, real and embedded."
+)
+def main(deadline_s: float, modes: tuple[str, ...], bugs: bool, churned: int, count: int) -> None:
+    programs = ensure_built(click.echo)
+    with tempfile.TemporaryDirectory() as name:
+        folders = [Path(name) / each for each in ("logs", "churn", "real", "embedded")]
+        for folder in folders:
+            folder.mkdir()
+        with Rig(programs, Path(name) / "rig") as rig:
+            start(rig)
+            story, wrong = asyncio.run(soak(rig, folders[0], deadline_s=deadline_s, modes=modes))
+            if bugs:
+                wrong += asyncio.run(missed_bugs(rig, folders[0]))
+            if churned:
+                wrong += asyncio.run(churn(rig, folders[1], churned))
+        if count:
+            click.echo("a real server:")
+            wrong += many_on_a_real_server(programs, folders[2], count)
+            click.echo("the embedded one:")
+            wrong += many_on_the_embedded_one(folders[3], count)
     for line in wrong:
         click.echo(f"  wrong: {line}")
     for what, times in story.kills.items():
         click.echo(f"  killed {times} times at {what}")
     click.echo(f"  deleted and created again at {len(story.recreated)} writes: {', '.join(story.recreated)}")
+    click.echo(f"  deleted at {len(story.deleted)} writes: {', '.join(story.deleted)}")
     click.echo(f"  conflicts at {len(story.conflicts)} writes: {', '.join(story.conflicts)}")
     click.echo(f"  away for {story.gate.outage_s:.0f} s at the first write of: {', '.join(story.outages)}")
-    total = sum(map(len, (story.recreated, story.conflicts, story.outages))) + sum(story.kills.values())
+    total = sum(map(len, (story.recreated, story.deleted, story.conflicts, story.outages)))
+    total += sum(story.kills.values()) + churned + 2 * count
     click.echo(f"{total if not wrong else 0} passed, {len(wrong)} failed")
     sys.exit(bool(wrong))
 

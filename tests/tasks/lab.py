@@ -82,6 +82,8 @@ class AgentKubelet(Kubelet):
 
 class TaskLab(Lab):
     families: tuple[str, ...] = ("IPv4",)
+    kubeconfig = Path()
+    """The administrator's."""
 
     async def open(self) -> None:
         """Tasks have no namespace: their names begin with the scenario's."""
@@ -221,9 +223,9 @@ class TaskLab(Lab):
         await asyncio.gather(*map(send, actors))
         return len(actors)
 
-    async def agent_token(self, actor: Json) -> str:
+    async def agent_token(self, actor: Json, audiences: tuple[str, ...] = ("tasks.fairlead.io",)) -> str:
         bound = {"kind": "Pod", "apiVersion": "v1", "name": actor["pod"], "uid": actor["uid"]}
-        spec = {"audiences": ["tasks.fairlead.io"], "boundObjectRef": bound, "expirationSeconds": 600}
+        spec = {"audiences": list(audiences), "boundObjectRef": bound, "expirationSeconds": 600}
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         made = await self.api.call("POST", f"{CORE}/serviceaccounts/fairlead-agent/token", body)
         token: str = made["status"]["token"]
@@ -270,7 +272,7 @@ async def run_all(kubeconfig: Path, scenarios: Mapping[str, Scenario], families:
         async def run(name: str) -> str:
             async with few:
                 lab = TaskLab(api, kubelet, name.partition("_")[0])
-                lab.families = families
+                lab.families, lab.kubeconfig = families, kubeconfig
                 try:
                     await scenarios[name](lab)
                 except Exception:

@@ -1,7 +1,8 @@
 """The scenarios of the task specification that need an API server, by number, on a live cluster; all side by side.
 
-Left to other tests: kills, conflicts and outages (17, 38 to 40, 45 to 47: `soak/tasks.py` and its short form), 36 and
-70 (`kube/test_tasks.py`), 48 (`test_schedule.py`), and those on local sockets (62 to 66, 69: `test_agent.py`).
+Left to other tests: kills, conflicts and outages (17, 38 to 40, 45 to 47: `soak/tasks.py` and its short form), 36
+(`kube/test_tasks.py`), 48 (`soak/tasks.py` on both servers; the index alone: `test_schedule.py`), and those on local
+sockets (62 to 66, 69: `test_agent.py`).
 """
 
 from datetime import UTC, datetime, timedelta
@@ -11,11 +12,19 @@ import pytest
 
 from fairlead.cluster.errors import Invalid, NotFound
 from fairlead.model.times import parse_time
-from tests.tasks.lab import APPS, CORE, HOME, REPORTS, SLOT, SUMMARIES, Scenario, TaskLab, ago
+from tests.tasks import agent_rights
+from tests.tasks.lab import APPS, CORE, HOME, PLURALS, REPORTS, SLOT, SUMMARIES, Scenario, TaskLab, ago
 
 HTTP: Final = {"host": "http://10.0.0.1", "method": "GET"}
 SOON: Final = {"schedule": "0 1", "roundTimeoutMinute": 1}
 USER: Final = {"targetUser": {"server": "10.0.0.1"}}
+READS: Final = {
+    *(f"{verb} /apis/kdoctor.io/v1beta1 {plural}" for verb in ("get", "list") for plural in PLURALS.values()),
+    *(f"{verb} /api/v1 {plural}" for verb in ("get", "list") for plural in ("pods", "services")),
+    *(f"{verb} /apis/networking.k8s.io/v1 ingresses" for verb in ("get", "list")),
+    # A real server lets every service account read these.
+    *(f"{verb} /apis/certificates.k8s.io/v1beta1 clustertrustbundles" for verb in ("get", "list")),
+}
 REFUSED: Final[list[tuple[str, Any, str]]] = [
     ("NetReach", {"request": {"qps": 21}}, "spec.request.qps: 21 is more"),
     ("NetReach", {"agentSpec": {"kind": "StatefulSet"}}, "spec.agentSpec.kind"),
@@ -323,13 +332,13 @@ async def s29_s30_nodes_that_come_and_go_during_a_round(lab: TaskLab) -> None:
 
 
 async def s31_many_agents_report_at_once_and_none_is_lost(lab: TaskLab) -> None:
-    await lab.node("a")
-    await lab.task(agent={"kind": "Deployment", "deploymentReplicas": 40})
+    await lab.node("a", offers={"pods": "250"})
+    await lab.task(agent={"kind": "Deployment", "deploymentReplicas": 200, "resources": {}})
     await lab.until_round(1, "ongoing")
-    assert await lab.report_round() == 40
+    assert await lab.report_round() == 200
     await lab.until_round(1, "succeed")
     items = (await lab.api.call("GET", REPORTS))["items"]
-    assert len([each for each in items if each["spec"]["taskName"] == lab.full("t")]) == 40
+    assert len([each for each in items if each["spec"]["taskName"] == lab.full("t")]) == 200
 
 
 async def s35_s41_s42_s43_s68_what_is_deleted_comes_back_or_goes(lab: TaskLab) -> None:
@@ -399,6 +408,33 @@ async def s49_to_s61_what_is_refused_and_what_is_not(lab: TaskLab) -> None:
     with pytest.raises(Invalid, match="write true or false"):
         await lab.annotate(odd)
     await lab.api.call("PATCH", lab.path("t"), {"metadata": {"labels": {"a": "b"}}})
+
+
+async def s70_an_agents_tokens_may_report_and_read_and_nothing_else(lab: TaskLab) -> None:
+    node = await lab.node("a")  # a pod without one is collected, and its tokens are worth nothing then
+    pod = {"serviceAccountName": "fairlead-agent", "nodeName": node, "containers": [{"name": "c", "image": "i"}]}
+    made = await lab.api.call("POST", f"{CORE}/pods", {"metadata": {"name": lab.full("pod")}, "spec": pod})
+    actor = {"pod": made["metadata"]["name"], "uid": made["metadata"]["uid"]}
+    posting, reading = await lab.agent_token(actor), await lab.agent_token(actor, ())
+    fairlead = (await lab.until_there(f"{CORE}/configmaps/fairlead-agent"))["data"]["apiURL"]
+    async with agent_rights.session(lab.kubeconfig) as (http, server):
+        async with http.get(f"{fairlead}/openapi.json") as document:
+            routes = agent_rights.of_fairlead(await document.json(), fairlead)
+        attempts = await agent_rights.of_the_api_server(lab.api, server, HOME)
+        assert (len(routes) > 1, len(attempts) > 300) == (True, True)
+        assert agent_rights.allowed(await agent_rights.results(http, attempts, posting)) == {}
+        codes = await agent_rights.results(http, routes, posting)
+        assert agent_rights.allowed(codes) == {"post /tasks/reports": 400}, "an empty report"
+        codes = agent_rights.allowed(await agent_rights.results(http, attempts, reading))
+        more = {what: code for what, code in codes.items() if what not in READS}
+        assert all("selfsubject" in what for what in more), more
+        codes = agent_rights.allowed(await agent_rights.results(http, routes, reading))
+        assert {what for what, code in codes.items() if code < 300} <= {"get /schedulePod"}, codes
+        if "get /schedulePod" in codes:  # where placement runs: a caller's own requests, and it has none
+            headers = {"Authorization": f"Bearer {reading}"}
+            async with http.get(f"{fairlead}/schedulePod", headers=headers) as own:
+                assert (await own.json())["total"] == 0
+    await lab.delete_pods(node)
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
 import ssl
@@ -27,11 +28,27 @@ from fairlead.tasks.agent.echo import Echo, Fault, parse_fault
 from fairlead.tasks.agent.http_probe import HttpProbe, HttpTarget
 from fairlead.tasks.agent.pacing import pace
 from fairlead.tasks.agent.report import Reporter, TargetResult, compose, judge
-from fairlead.tasks.agent.targets import Surroundings, TargetPod, TargetService, dns_targets, net_reach_targets
+from fairlead.tasks.agent.targets import (
+    MOST_MULTUS,
+    Surroundings,
+    TargetPod,
+    TargetService,
+    dns_targets,
+    net_reach_targets,
+)
 from fairlead.tasks.agent.work import AgentOptions, Worker
 from fairlead.tasks.report_address import AddressMap, is_private
 from fairlead.tasks.reports import summarize
-from fairlead.tasks.spec import AppHttpHealthy, Expectation, Netdns, NetdnsSpec, NetReach, NetReachSpec, TaskReport
+from fairlead.tasks.spec import (
+    AppHttpHealthy,
+    DnsRequest,
+    Expectation,
+    Netdns,
+    NetdnsSpec,
+    NetReach,
+    NetReachSpec,
+    TaskReport,
+)
 from fairlead.tasks.verdicts import Tally, latencies
 from fairlead.testing.clock import ManualClock
 from fairlead.web.authority import Lives, renewed
@@ -429,6 +446,23 @@ async def test_agents_reach_each_other_over_ipv6_by_pod_and_by_service() -> None
     assert [(each.successes, each.errors) for each in tallies] == [(5, {})] * 3
 
 
+def test_additional_addresses_beyond_the_bound_are_a_target_that_fails() -> None:
+    def names(count: int) -> list[tuple[str, str]]:
+        status = json.dumps([{"ips": [f"10.1.{number // 250}.{number % 250}" for number in range(count)]}])
+        pod = {"metadata": {"name": "p", "annotations": {"status": status}}, "spec": {"nodeName": "n"}}
+        near = Surroundings(pods=[msgspec.convert(pod, TargetPod)], multus_annotation="status")
+        target = {"ipv4": True, "endpoint": False, "multusInterface": True}
+        spec = msgspec.convert({"target": target}, NetReachSpec)
+        found = net_reach_targets(spec, near)
+        return [(each.name, each.problem) for each in found if each.name.startswith("AgentPodV4IP_")]
+
+    assert len(names(MOST_MULTUS)) == MOST_MULTUS
+    more = names(MOST_MULTUS + 44)
+    assert len(more) == MOST_MULTUS + 1
+    (problem,) = [problem for _, problem in more if problem]
+    assert problem == "pod p has 300 additional addresses, of which 256 are tested"
+
+
 # -- whole rounds ---------------------------------------------------------------------------------------------------
 
 
@@ -586,6 +620,53 @@ async def test_s69_a_bug_of_the_agent_still_reports(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(worker, "_probe", fail)
     await worker.run_round("AppHttpHealthy", broken)
     assert "a bug" in worker.reports[0]["reasonsForFailure"]
+
+
+@pytest.mark.parametrize("http2", [False, True])
+async def test_an_address_that_is_none_is_named_as_such(http2: bool) -> None:
+    tally = await probe(HttpTarget("t", "http://", http2=http2), 2)
+    assert dict(tally.errors) == {"the address is invalid": 2}
+
+
+async def test_a_target_that_cannot_be_probed_costs_no_other_its_results(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("x")
+    broken = HttpTarget("broken", "https://127.0.0.1:1", tls_folder=tmp_path)
+    unknown = DnsTarget("unknown", "no-such-name.invalid", 53, "a.test")
+    odd = DnsTarget("odd", "127.0.0.1", 53, "a..b")
+    request = DnsRequest(qps=1, duration_in_second=1)
+    worker = Posted()
+    found = [await worker._target(each, request, Expectation(), whole=False) for each in (broken, unknown, odd)]
+    assert [each.target.name for each in found] == ["broken", "unknown", "odd"]
+    assert found[0].reason.startswith("ca.crt of the TLS Secret cannot be used:")
+    assert found[1].reason == "the name of the server does not resolve"
+    assert found[2].reason.startswith("the agent cannot probe it: EmptyLabel")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "ports", "port"),
+    [
+        ("udp", [(80, "TCP", "http"), (443, "TCP", "https"), (53, "UDP", "dns"), (53, "TCP", "dns-tcp")], 53),
+        ("tcp-tls", [(80, "TCP", "http"), (53, "TCP", "dns-tcp"), (853, "TCP", "dns-tls")], 853),
+        ("tcp-tls", [(80, "TCP", "http"), (53, "TCP", "dns-tcp")], 53),
+        ("tcp", [(9153, "TCP", "metrics"), (5353, "TCP", "dns-tcp"), (5353, "UDP", "dns")], 5353),
+        ("udp", [(9153, "TCP", "metrics"), (10053, "UDP", "")], 10053),
+        ("udp", [(1053, "TCP", "")], 1053),
+        ("udp", [], 53),
+    ],
+)
+def test_the_port_of_a_dns_service_is_that_of_the_protocol(protocol: Any, ports: Any, port: int) -> None:
+    listed = [{"port": number, "protocol": kind, "name": name} for number, kind, name in ports]
+    service = msgspec.convert({"spec": {"clusterIP": "10.0.0.10", "ports": listed}}, TargetService)
+    spec = msgspec.convert({"target": {"targetDns": {}}, "request": {"protocol": protocol}}, NetdnsSpec)
+    assert [(each.server, each.port) for each in dns_targets(spec, [service])] == [("10.0.0.10", port)]
+
+
+def test_an_address_of_any_length_leaves_room_in_the_report() -> None:
+    now = datetime.now(UTC)
+    target = HttpTarget("t", "http://10.0.0.1/" + "x" * (1 << 20))
+    result = judge(target, Tally(), 0, (now, now), Expectation(), whole=False)
+    report = compose(Reporter("AppHttpHealthy", 1, "n", "p", now), [result], ended_at=now, usage={}, load={})
+    assert len(msgspec.json.encode(report)) < 10_000
 
 
 async def test_s66_no_target_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,23 +1,28 @@
 """Posted reports: who may post, what is stored, and that nothing posted is ever answered with a 500."""
 
 import random
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from fairlead.cluster.client import Page
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.writer import Outcome, Result
 from fairlead.model.intents import Create
-from fairlead.tasks.api import PostedReport, TaskApi, parse_kind
+from fairlead.tasks.aggregated import KdoctorReports
+from fairlead.tasks.api import MOST_BYTES, UID_LABEL, PostedReport, TaskApi, parse_kind
 from fairlead.tasks.controller import ReportHead, _by_report
 from fairlead.tasks.metrics import TaskMetrics
+from fairlead.tasks.spec import TASK_REPORTS
+from fairlead.web.aggregated import AggregatedCall
 from fairlead.web.guard import User
 from fairlead.web.problems import Problem
 from fairlead.web.routes import Call
 from tests.tasks.kit import make_task, pod
-from tests.tasks.test_reports import history
+from tests.tasks.test_reports import history, stored_report
 
 EXTRA: dict[str, tuple[str, ...]] = {
     "authentication.kubernetes.io/pod-name": ("p1",),
@@ -110,6 +115,43 @@ async def test_a_late_report_of_a_pod_of_the_carrier_is_stored() -> None:
     mirrors.pods["p1"] = pod("p1", "n1")
     await made._post(call(POSTED))
     assert len(writer.stored) == 1
+
+
+class Reader:
+    """Stored reports, two to a page."""
+
+    def __init__(self, *stored: bytes) -> None:
+        self.stored = stored
+        self.calls = 0
+
+    async def pages(self, kind: Any, namespace: str, *, limit: int) -> AsyncIterator[Page]:
+        self.calls += 1
+        assert (kind, namespace) == (TASK_REPORTS, "ns")
+        assert limit * MOST_BYTES < 32 << 20, "a page is held as a whole"
+        for start in range(0, len(self.stored), 2):
+            yield Page([msgspec.Raw(each) for each in self.stored[start : start + 2]])
+
+
+async def test_every_kdoctor_report_takes_one_list_of_reports_and_a_broken_one_hides_no_other() -> None:
+    def stored(task: str, number: int, pod_name: str) -> bytes:
+        report = stored_report(pod_name, {}, round_number=number, of=task)
+        body = msgspec.to_builtins(report)
+        return msgspec.json.encode({**body, "metadata": {"labels": {UID_LABEL: f"uid-{task}"}}})
+
+    mirrors: Any = Mirrors()
+    mirrors.tasks = {"NetReach": [make_task(name=name, status=STATUS) for name in ("a", "b", "quiet")]}
+    reader: Any = Reader(
+        stored("a", 2, "p1"), stored("a", 1, "p1"), stored("b", 1, "p1"), b'{"spec": 1}', stored("b", 2, "p2"),
+        stored("a", 2, "p2"),
+    )  # fmt: skip
+    runtime: Any = None
+    reports = KdoctorReports(runtime, mirrors, TaskApi(mirrors, reader, "ns", TaskMetrics(CollectorRegistry())))
+    found = {each["metadata"]["name"]: each for each in await reports.list(AggregatedCall("kdoctorreports"))}
+    assert reader.calls == 1, "not one for each task"
+    numbers = {name: each["status"]["roundNumber"] for name, each in found.items()}
+    assert numbers == {"netreach-a": 2, "netreach-b": 2, "netreach-quiet": 0}
+    agents = {name: [each["of"] for each in one["report"]["latestRoundReport"] or ()] for name, one in found.items()}
+    assert agents == {"netreach-a": ["a", "a"], "netreach-b": ["b"], "netreach-quiet": []}
 
 
 async def test_a_report_beyond_its_bound_is_refused() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.soak.tasks import FAIRLEAD, described, judge, phase_of
+from tests.soak.tasks import FAIRLEAD, described, doubled, judge, phase_of
 
 ENDED = {"doneRound": 2, "history": [{"roundNumber": 2, "status": "succeed"}, {"roundNumber": 1, "status": "succeed"}]}
 
@@ -91,3 +91,13 @@ def test_a_task_of_the_same_name_starts_its_rounds_anew() -> None:
 def test_writes_have_names(method: str, path: str, body: Any, words: str, phase: str) -> None:
     assert described(method, path, body) == words
     assert not words or phase_of(words) == phase
+
+
+def test_a_tenants_tasks_are_judged_by_themselves() -> None:
+    carriers = [event("create", "daemonsets", owned(f"kdoctor-netreach-tenant-{each}", each)) for each in "abc"]
+    assert judge([*GOOD[:4], *carriers, *carriers, *GOOD[4:]], ["a"], ENDED) == []
+    assert doubled([*GOOD, *carriers], 6) == []
+    assert doubled([*GOOD, *carriers], 8) == ["only 3 of 8 tasks of the tenant ever had a carrier"]
+    refused = event("create", "daemonsets", owned("kdoctor-netreach-tenant-a", "a"), code=409)
+    assert doubled([*carriers, refused], 6) == []
+    assert doubled([*carriers, carriers[0]], 6) == ["2 times: daemonsets kdoctor-netreach-tenant-a of a"]

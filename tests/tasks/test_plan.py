@@ -9,8 +9,17 @@ import pytest
 from fairlead.model.intents import Apply, Create, Delete, PatchStatus, RecordEvent
 from fairlead.tasks.carrier import missing_part, with_required_term
 from fairlead.tasks.endpoints import CarrierEndpoints, probed_services, unlisted_pods
-from fairlead.tasks.plan import ENDPOINTS_S, ROLLOUT_S, CarrierObject, CarrierPod, Observed, PlanOptions, plan_task
-from fairlead.tasks.spec import MISSED, OVERLAP, RUN_NOW, START_WITH, SUSPEND, Actor
+from fairlead.tasks.plan import (
+    ENDPOINTS_S,
+    ROLLOUT_S,
+    CarrierObject,
+    CarrierPod,
+    Observed,
+    PlanOptions,
+    plan_refusal,
+    plan_task,
+)
+from fairlead.tasks.spec import KINDS, MISSED, OVERLAP, RUN_NOW, START_WITH, SUSPEND, Actor
 from tests.tasks.kit import NAMESPACE, NOW, SPEC, World, carrier_of, make_task, pod, stored
 
 
@@ -61,6 +70,52 @@ def test_agents_never_run_on_simulated_nodes_whatever_the_affinity_says() -> Non
     never = {"key": "fairlead.io/provider", "operator": "NotIn", "values": ["simulated", "arklet"]}
     assert [term["matchExpressions"] for term in terms] == [[zone, never], [other, never]]
     assert with_required_term({}, never)["nodeAffinity"]
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        {"nodeAffinity": "x"},
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [1]}},
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": "x"}}},
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [1]}}},
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": 7}]}}},
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}},
+    ],
+)  # fmt: skip
+def test_what_is_no_affinity_or_matches_no_node_is_left_for_the_api_server(affinity: Any) -> None:
+    task = make_task(spec={**SPEC, "agentSpec": {"affinity": affinity}})
+    assert carrier_of(task).workload["spec"]["template"]["spec"]["affinity"] == affinity
+
+
+def test_a_carrier_that_the_api_server_refuses_is_told_once() -> None:
+    world = World(make_task())
+    seen = Observed("NetReach", world.task, carrier_of(world.task))
+    plan = plan_refusal(seen, 'DaemonSet.apps "a" is invalid: spec', world.options, world.now)
+    for intent in plan.intents:
+        world.carry_out(intent)
+    assert conditions(world)["CarrierReady"] == ("False", "CarrierRefused")
+    assert events(world) == ["CarrierRefused"]
+    seen = Observed("NetReach", world.task, carrier_of(world.task))
+    later = world.now + timedelta(seconds=60)
+    assert plan_refusal(seen, 'DaemonSet.apps "a" is invalid: spec', world.options, later).intents == []
+    world.make_ready("n1")
+    world.settle()
+    assert conditions(world)["CarrierReady"] == ("True", "Ready")
+
+
+def test_a_task_that_does_not_decode_gets_an_event_with_the_reason() -> None:
+    document = {"metadata": {"name": "a", "uid": "u"}, "spec": {"agentSpec": {}, "request": {"qps": 10**9}}}
+    rest = KINDS["NetReach"].rest
+    assert rest is not None
+    task = rest(document)
+    assert task is not None
+    plan = plan_task(Observed("NetReach", task), World(make_task()).options, NOW)
+    (event,) = plan.intents
+    assert isinstance(event, RecordEvent)
+    assert (event.reason, "spec.request.qps" in event.note) == ("Unreadable", True)
+    assert plan.wake_s is None
 
 
 def test_s12_an_empty_status_is_not_ready() -> None:

@@ -116,14 +116,20 @@ def test_s58_a_secret_must_exist_be_readable_and_hold_only_what_is_used(facts: F
     assert admit("AppHttpHealthy", facts=facts, target=TLS) == broken
 
 
-@pytest.mark.parametrize("host", ["http://fd00::1:80", "http://300.1.1.1", "http://[fd00::zz]:1", "http://a b"])
+@pytest.mark.parametrize(
+    "host",
+    ["http://fd00::1:80", "http://300.1.1.1", "http://[fd00::zz]:1", "http://a b", "http://u:p@a:b", "x" * (1 << 20)],
+    ids=lambda host: host[:20],
+)
 def test_s59_a_host_that_is_none_is_refused(host: str) -> None:
     assert admit("AppHttpHealthy", target={"host": host, "method": "GET"}) == ["spec.target.host"]
 
 
 @pytest.mark.parametrize(
-    "host", ["http://10.0.0.1", "10.0.0.1:80", "localhost", "https://[fd00::1]:8443/x", "httpbin.org", "http://a.b.svc"]
-)
+    "host",
+    ["http://10.0.0.1", "10.0.0.1:80", "localhost", "https://[fd00::1]:8443/x", "httpbin.org", "http://a.b.svc",
+     "http://user:secret@10.0.0.1:80/x"],
+)  # fmt: skip
 def test_s59_hosts_as_users_write_them_are_accepted(host: str) -> None:
     assert admit("AppHttpHealthy", target={"host": host, "method": "GET"}) == []
 

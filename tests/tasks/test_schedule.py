@@ -5,10 +5,15 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
-from fairlead.model.times import parse_time
+import msgspec
+import pytest
+
+from fairlead.model.cron import BadSchedule
+from fairlead.model.times import parse_time, rfc3339
 from fairlead.tasks.plan import tracked
+from fairlead.tasks.rounds import RoundOptions, Step, step
 from fairlead.tasks.schedule import parse_schedule
-from fairlead.tasks.spec import TIME_ZONE
+from fairlead.tasks.spec import TIME_ZONE, Actor, TaskStatus
 from fairlead.tasks.verdicts import latencies
 from tests.tasks.kit import NOW, World, make_task
 
@@ -62,6 +67,31 @@ def test_s25_for_ever_means_that_ten_rounds_are_kept_and_none_is_the_last() -> N
     starts = [parse_time(record.start_time_stamp) for record in status.history]
     assert {late - early for late, early in pairwise(starts)} == {timedelta(minutes=2)}
     assert starts[-1] > NOW
+
+
+def test_a_schedule_of_any_length_is_refused_in_a_few_words() -> None:
+    for text in ("* " * (1 << 20), "9" * 900, "1 " + "9" * 900):
+        with pytest.raises(BadSchedule) as refused:
+            parse_schedule(text)
+        assert len(str(refused.value)) < 300
+
+
+def test_s28_a_pod_without_a_node_keeps_a_round_open_but_is_no_node_of_it() -> None:
+    record = {
+        "status": "ongoing", "roundNumber": 1, "succeedAgentNodeList": ["n1"],
+        "startTimeStamp": rfc3339(NOW), "deadLineTimeStamp": rfc3339(NOW + timedelta(minutes=1)),
+    }  # fmt: skip
+    status = msgspec.convert({"expectedRound": 1, "doneRound": 0, "history": [record]}, TaskStatus)
+    options = RoundOptions(timeout=timedelta(minutes=1), number=1)
+    pods = [Actor(pod="a", uid="a", node="n1"), Actor(pod="b", uid="b")]
+
+    def after(seconds: float) -> Step:
+        return step(status, parse_schedule("0 5"), options, pods, NOW + timedelta(seconds=seconds))
+
+    assert after(30) == Step(wake_s=5.0)
+    judged = after(61).status
+    assert judged is not None
+    assert (judged.history[0].status, judged.history[0].not_report_agent_node_list) == ("succeed", [])
 
 
 def test_s48_no_number_of_tasks_is_too_many_for_the_index() -> None:

@@ -90,6 +90,18 @@ async def test_an_update_of_the_spec_is_refused() -> None:
     assert (verdict.allowed, verdict.code) == (False, 422)
 
 
+@pytest.mark.parametrize("kind", ["", "Pod", "x" * 1000])
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "DELETE"])
+async def test_a_review_of_another_kind_is_refused_with_words(kind: str, operation: str) -> None:
+    made = webhooks(Guard(True))
+    for handle in (made._mutate, made._validate):
+        verdict = await handle(review({}, kind, operation))
+        assert (verdict.allowed, verdict.code, verdict.reason) == (False, 400, "BadRequest")
+        assert verdict.message.startswith("request.kind: ")
+        assert "NetReach, AppHttpHealthy or Netdns" in verdict.message
+        assert len(verdict.message) < 300
+
+
 async def test_ten_thousand_reviews_of_any_shape_get_an_answer() -> None:
     drawn = random.Random(14)
     made = webhooks(Guard(True))

@@ -14,6 +14,15 @@ def test_a_burst_and_then_the_rate() -> None:
     assert limits.take("bob", 0.5) == 0.0
 
 
+def test_what_is_given_back_does_not_count() -> None:
+    limits = Limits(per_s=1.0, burst=1)
+    for _ in range(3):
+        assert limits.take("ann", 0.0) == 0.0
+        limits.give_back("ann")
+    limits.give_back("nobody")
+    assert [limits.take("ann", 0.0) > 0 for _ in range(2)] == [False, True]
+
+
 def test_a_long_silence_saves_up_no_more_than_the_burst() -> None:
     limits = Limits(per_s=1.0, burst=2)
     limits.take("ann", 0.0)

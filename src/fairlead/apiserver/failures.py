@@ -88,11 +88,6 @@ def conflict(group: str, plural: str, name: str, why: str = CHANGED) -> Failure:
     return Failure(409, "Conflict", text, _about(group, plural, name))
 
 
-def precondition(group: str, plural: str, name: str, what: str, expected: str, found: str) -> Failure:
-    why = f"Precondition failed: {what} in precondition: {expected}, {what} in object meta: {found}"
-    return conflict(group, plural, name, why)
-
-
 def invalid(group: str, kind: str, name: str, causes: Sequence[tuple[str, str, str]]) -> Failure:
     """Causes are (reason, message, field)."""
     causes = causes[:MOST_CAUSES]

@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 
 JsonObject = dict[str, Any]
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for text that is no JSON, or none that it can hold."""
 
 
 def copied(value: Any) -> Any:
@@ -64,3 +66,11 @@ def go_text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{' '.join(map(go_text, value))}]"
     return str(value)
+
+
+def put(target: JsonObject, key: str, source: JsonObject) -> None:
+    """Set or remove a field as another object has it."""
+    if key in source:
+        target[key] = source[key]
+    else:
+        target.pop(key, None)

@@ -76,7 +76,7 @@ from fairlead.apiserver.storage.store import Entry, Unwritable
 
 log = structlog.get_logger("fairlead.apiserver")
 
-MAX_LINE_BYTES = 128 << 10  # the whole command of an exec stands in its first line
+MAX_LINE_BYTES = 128 << 10  # the first line of an exec request has the whole command
 # kubectl looks here, in protobuf, for kinds that /openapi/v3 does not have; an empty document says that there are none.
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OPENAPI_V2 = b"\x0a\x032.0\x12\x0e\x0a\x08Fairlead\x12\x02v1\x42\x00"
@@ -86,7 +86,7 @@ PATCH_TYPES = (
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 )
-# What is not served, and how to get there otherwise: pods are processes of this machine.
+# Not served; what to use instead: pods are processes of this machine.
 _REACH = "a pod's own address, and a Service's, can be reached from this machine (kubectl get pods,services -o wide)"
 INSTEAD = {"proxy": f"use kubectl port-forward; {_REACH}"}
 
@@ -137,7 +137,7 @@ class Server:
         except (ConnectionError, TimeoutError):
             raise
         except (RequestPayloadError, UnicodeEncodeError) as problem:
-            # Half a body, or half a character: whoever sent it must mend it.
+            # Half a body, or half a character: the client's mistake.
             response = self._failed(bad_request(f"the request cannot be read: {problem}"))
         except Unwritable as problem:
             log.error("not written", method=request.method, path=request.path, problem=str(problem))
@@ -458,7 +458,7 @@ class Server:
         await self.rest.ready(resource, *found.entries)
         for entry in found.entries:
             metadata = msgspec.json.decode(entry.body)["metadata"]
-            with contextlib.suppress(Failure):  # gone meanwhile: that was wanted
+            with contextlib.suppress(Failure):  # deleted by somebody else meanwhile
                 await self.rest.delete(
                     resource, metadata.get("namespace", ""), metadata["name"], deletion, options, warn=warn
                 )
@@ -635,7 +635,7 @@ class Server:
         headers = {"Retry-After": str(failure.retry_after_s)} if failure.retry_after_s is not None else {}
         try:
             body = msgspec.json.encode(failure.status())
-        except UnicodeEncodeError:  # half a surrogate pair, quoted from what was sent
+        except UnicodeEncodeError:  # half a surrogate pair, quoted from the request
             body = json.dumps(failure.status()).encode()
         return web.Response(
             body=body, status=failure.code,

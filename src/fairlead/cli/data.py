@@ -21,9 +21,9 @@ from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import UNDECODABLE, ClusterError, NotFound
 from fairlead.data import entries
-from fairlead.data.cache_map import build
+from fairlead.data.cache_map import build, name_of
 from fairlead.data.capability import ADDITIONS
-from fairlead.data.drains import SCALE_IN_TO
+from fairlead.data.drains import MOST_REPLICAS, SCALE_IN_TO, victims
 from fairlead.data.explain import DataExplanation, dry_run, explain
 from fairlead.data.facts import Ref, Sources
 from fairlead.data.holdings import Holding, measure_folder, parse_metrics, report_body
@@ -34,6 +34,7 @@ from fairlead.data.objects import (
     DATASETS,
     RUNTIMES,
     VOLUMES,
+    Dataset,
     replicas_patch,
     worker_replicas,
 )
@@ -41,7 +42,8 @@ from fairlead.data.opt_in import NAMESPACE
 from fairlead.data.plugin import LocalityOptions
 from fairlead.data.profile import DEFAULT, BadProfile, PluginProfile, parse
 from fairlead.data.running import installed
-from fairlead.data.spec import CACHE_REPORTS, NODES, definitions
+from fairlead.data.spec import CACHE_REPORTS, NODES, PODS, definitions
+from fairlead.data.view import worker_label, worker_labels
 from fairlead.engine.locality import CacheMap
 from fairlead.model.kinds import NAMESPACES, POD_OBJECTS, Kind
 from fairlead.model.times import rfc3339
@@ -65,7 +67,7 @@ def data() -> None:
 
 @data.command()
 @click.argument("dataset", metavar="NAMESPACE/DATASET")
-@click.option("--replicas", type=click.IntRange(0, 100_000), help="How many workers it should have.")
+@click.option("--replicas", type=click.IntRange(0, MOST_REPLICAS), help="How many workers it should have.")
 @click.option("--cancel", is_flag=True, help="Withdraw a scale-in that is under way.")
 @cluster_options
 def scale(dataset: str, replicas: int | None, cancel: bool, target: Target) -> None:
@@ -95,8 +97,21 @@ async def _scale(client: Client, namespace: str, name: str, replicas: int | None
     if replicas is None:
         return f"{kind.kind} {namespace}/{name}: no scale-in any more"
     if replicas < current:
-        return f"{kind.kind} {namespace}/{name}: from {current} to {replicas} workers when their readers have left"
+        when = await when_over(client, found, replicas)
+        return f"{kind.kind} {namespace}/{name}: from {current} to {replicas} workers{when}"
     return f"{kind.kind} {namespace}/{name}: {replicas} workers"
+
+
+async def when_over(client: Client, dataset: Dataset, replicas: int) -> str:
+    """When a scale-in comes to its end."""
+    if not replicas:
+        return "; their readers are not waited for, as no worker is left"
+    own, namespace = worker_labels(name_of(dataset)), dataset.metadata.namespace
+    pods = [each async for page in client.pages(PODS, namespace) for each in readable(PODS, page.items or ())]
+    workers = [pod for pod in pods if worker_label(namespace, pod.metadata.labels) in own]
+    if any(pod.spec.node_name for pod in victims(workers, replicas)):
+        return " when their readers have left"
+    return "; none of those that go runs on a node, so nobody is waited for"
 
 
 # -- report ------------------------------------------------------------------------------------------------------------
@@ -187,11 +202,11 @@ def holdings(folders: tuple[str, ...], urls: tuple[str, ...]) -> dict[str, Holdi
 
 @data.command("explain")
 @click.argument("what", metavar="pod/NAME")
-@click.option("-n", "--namespace", default="default", show_default=True)
+@click.option("-n", "--namespace", help="The pod's namespace.  [default: the context's]")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--profile", type=click.Path(path_type=Path), help="The plugin profile that the webhook uses.")
 @cluster_options
-def explain_command(what: str, namespace: str, output: str, profile: Path | None, target: Target) -> None:
+def explain_command(what: str, namespace: str | None, output: str, profile: Path | None, target: Target) -> None:
     """Show each term that the webhook adds to a pod, the plugin and fact behind it, and its effect on each node."""
     name = what.removeprefix("pods/").removeprefix("pod/").removeprefix("po/")
     if not name or "/" in name:
@@ -200,8 +215,8 @@ def explain_command(what: str, namespace: str, output: str, profile: Path | None
         chosen = parse(profile.read_text() if profile is not None else DEFAULT, installed)
     except (OSError, BadProfile) as problem:
         mistake(f"--profile: {problem}")
-    settings = target.settings()
-    found = target.run(lambda client: _explain(client, settings, namespace, name, chosen))
+    settings, home = target.settings(), target.namespace(namespace)
+    found = target.run(lambda client: _explain(client, settings, home, name, chosen))
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:

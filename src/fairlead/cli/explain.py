@@ -39,14 +39,14 @@ REQUESTS = ("request", "requests", "schedulerequest", "schedulerequests", "sreq"
 
 @click.command()
 @click.argument("what", metavar="pod/NAME|request/ID")
-@click.option("-n", "--namespace", default="default", show_default=True)
+@click.option("-n", "--namespace", help="The pod's namespace.  [default: the context's]")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--all", "whole", is_flag=True, help="Every node, not only the best ones.")
 @click.option("--offline", is_flag=True, help="Do not ask a running Fairlead: read the cluster and decide here.")
 @server_options
 def explain(
     what: str,
-    namespace: str,
+    namespace: str | None,
     output: str,
     whole: bool,
     offline: bool,
@@ -62,18 +62,18 @@ def explain(
     if kind in REQUESTS:
         _explain_request(name, output, target, offline=offline)
         return
-    note = ""
+    home, note = target.namespace(namespace), ""
     view: PodExplanation | None = None
     if not offline:
         try:
-            view = ask(target, namespace, name, whole)
+            view = ask(target, home, name, whole)
         except NoAnswer as problem:
             if target.server or target.data:
                 mistake(str(problem))
             note = f"No Fairlead answered ({problem}); read from the cluster and decided here."
     if view is None:
         settings = target.settings()
-        view = target.run(lambda client: _read_cluster(client, settings, namespace, name, whole))
+        view = target.run(lambda client: _read_cluster(client, settings, home, name, whole))
         if note:
             view = msgspec.structs.replace(view, notes=(*view.notes, note))
     if output == "json":

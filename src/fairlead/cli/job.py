@@ -83,7 +83,7 @@ def submit(
 
     found = target.run(work)
     if output == "json":
-        _print_json(found)
+        _print_json(_object(found))
     elif not wait:
         click.echo(f"tyjob {home}/{found.metadata.name or name} {'is valid' if dry_run else 'created'}")
     if wait and parse_status(found)[0].stage == "Failed":
@@ -109,7 +109,7 @@ def wait(name: str, timeout: float, namespace: str | None, output: str, target: 
     except TimeoutError:
         mistake(f"job {name} has not ended after {timeout:g} s")
     if output == "json":
-        _print_json(found)
+        _print_json(_object(found))
     if parse_status(found)[0].stage == "Failed":
         raise SystemExit(EXIT_FAILED)
 
@@ -133,7 +133,7 @@ def _switch(field: str, value: bool, done: str, help_text: str, name: str) -> No
 
         found = target.run(work)
         if output == "json":
-            _print_json(found)
+            _print_json(_object(found))
         else:
             click.echo(_switched(found, done))
 
@@ -161,7 +161,7 @@ def list_jobs(all_namespaces: bool, namespace: str | None, output: str, target: 
 
     found = sorted(target.run(work), key=lambda each: each.metadata.key)
     if output == "json":
-        _print_json(found)
+        _print_json({"apiVersion": "v1", "kind": "List", "items": [_object(each) for each in found]})
         return
     rows = [_row(each) for each in found]
     skipped = 0 if all_namespaces else 1
@@ -193,8 +193,7 @@ def describe(
     except NoAnswer as problem:
         note = f"no Fairlead answered, so only what is stored is shown ({problem})"
     if output == "json":
-        parts = {"job": found, "explanation": explanation}
-        click.echo(json.dumps(msgspec.to_builtins(parts), indent=2))
+        _print_json({"job": _object(found), "explanation": explanation})
         return
     for line in _described(found, explanation):
         click.echo(line)
@@ -428,6 +427,11 @@ def _post(struct: type[T], path: str, body: Any, target: Target) -> T:
         return target.ask(struct, path, body)
     except NoAnswer as problem:
         mistake(f"no Fairlead answered: {problem}")
+
+
+def _object(found: TYJob) -> dict[str, Any]:
+    """As kubectl prints it, so that what is printed can be applied."""
+    return {"apiVersion": TYJOBS.api_version, "kind": TYJOBS.kind, **msgspec.to_builtins(found)}
 
 
 def _print_json(found: Any) -> None:

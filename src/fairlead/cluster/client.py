@@ -35,7 +35,7 @@ from fairlead.cluster.json_parts import elements, members
 from fairlead.cluster.kubeconfig import Connection
 from fairlead.cluster.metrics import Metrics
 from fairlead.model.kinds import POD_OBJECTS, Kind, ServerVersion
-from fairlead.model.meta import ApiStruct, ObjectMeta
+from fairlead.model.meta import ApiStruct
 
 T = TypeVar("T")
 
@@ -60,12 +60,6 @@ class Page(msgspec.Struct, frozen=True):
 
     items: list[msgspec.Raw] | None = None
     metadata: ListMeta = ListMeta()
-
-
-class Answered(msgspec.Struct, frozen=True):
-    """What a write returns where only the new version matters."""
-
-    metadata: ObjectMeta = ObjectMeta()
 
 
 class Client:

@@ -22,9 +22,7 @@ Raised by `cluster.client`, caught where something better than failing can be do
 
 import msgspec
 
-UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are not what was expected; text that is not UTF-8 is no DecodeError to it, nor is
-nesting that is too deep."""
+from fairlead.model.undecodable import UNDECODABLE as UNDECODABLE
 
 
 class ClusterError(Exception):

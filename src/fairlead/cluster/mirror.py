@@ -14,6 +14,7 @@ import structlog
 
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.undecoded import Undecoded
 from fairlead.cluster.watch import T, Watch
 from fairlead.model.kinds import Kind
 
@@ -103,6 +104,11 @@ class Mirror(Generic[T]):
     async def run(self) -> None:
         """Follow the server until cancelled."""
         await self._watch.run(self)
+
+    @property
+    def undecoded(self) -> Undecoded:
+        """What the server holds of the kind and we cannot read."""
+        return self._watch.undecoded
 
     def add_index(self, name: str, index: Index[T]) -> None:
         """Index objects by the values of a function. A name means one function."""

@@ -29,6 +29,7 @@ from fairlead.cluster.errors import (
 )
 from fairlead.cluster.json_parts import members
 from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.undecoded import Undecoded
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, ObjectMeta
 
@@ -130,6 +131,7 @@ class Watch(Generic[T]):
         self.open_since_s: float | None = None
         self.listed_at_s: float | None = None
         self._quiet_until_s = float("-inf")
+        self.undecoded = Undecoded(kind)
 
     async def run(self, sink: Sink[T]) -> None:
         while True:
@@ -172,6 +174,8 @@ class Watch(Generic[T]):
         self._log(problem, self.ABSENT_S)
         self._version = ""
         self.listed_at_s = self._clock.elapsed_s()
+        self.undecoded.begin_list()
+        self.undecoded.end_list()
         sink.absent()
         await self._clock.sleep(self.ABSENT_S)
 
@@ -219,6 +223,7 @@ class Watch(Generic[T]):
     async def _list(self, sink: Sink[T]) -> None:
         objects: dict[str, T] = {}
         version = ""
+        self.undecoded.begin_list()
         async for page in self._client.pages(self._kind, self._namespace, query=self._selectors):
             for item in page.items or ():
                 if (decoded := self._decode(item)) is not None:
@@ -230,6 +235,8 @@ class Watch(Generic[T]):
     async def _follow(self, sink: Sink[T]) -> None:
         # Until the server marks the end of the initial events, what arrives is collected here and not passed on yet.
         initial: dict[str, T] | None = None if self._version else {}
+        if initial is not None:
+            self.undecoded.begin_list()
         stay_s = self.STAY_S[0] + self._rng() * (self.STAY_S[1] - self.STAY_S[0])
         query = {
             **self._selectors,
@@ -289,6 +296,8 @@ class Watch(Generic[T]):
                     continue
                 # What it was does not matter any more: the key is enough to let it go.
                 decoded = cast("T", hollow)
+            if self.undecoded.events:
+                self.undecoded.forget(decoded.metadata.key)
             if initial is None:
                 changes.append((envelope.type != "DELETED", decoded))
                 version = decoded.metadata.resource_version or version
@@ -317,6 +326,7 @@ class Watch(Generic[T]):
 
     def _handed_over(self, sink: Sink[T], objects: Mapping[str, T], version: str) -> None:
         sink.replace(objects)
+        self.undecoded.end_list()
         self._well(sink)
         self._version = version
         self.listed_at_s = self._clock.elapsed_s()
@@ -325,8 +335,10 @@ class Watch(Generic[T]):
         try:
             return self._object.decode(raw)
         except UNDECODABLE as problem:
-            # One bad object must not hide the others; it is counted, and named in the log.
+            # One bad object must not hide the others; it is counted, named in the log and reported on the object.
             rest = self._rest_of(raw)
+            if rest is None:
+                self.undecoded.record(self._mark_of(raw).metadata, problem)
             self._left_out(problem, bytes(raw), "object left out" if rest is None else "object read in part")
             return rest
 

@@ -100,7 +100,9 @@ class Advice:
         name = name_of(dataset)
         nodes = {pod.spec.node_name for pod in self._view.workers(name) if not pod.is_finished}
         size = parse_size(dataset.status.ufs_total)
-        sentence = levels.advice(name, self._view.demand.get(key, {}), nodes, size) if nodes else ""
+        # Counted now: what was counted a moment ago may have gone, and its worker with it.
+        demand = {node: len(pods) for node, pods in self._view.readers(key).items()} if nodes else {}
+        sentence = levels.advice(name, demand, nodes, size)
         if sentence and sentence != self._given.get(key):
             advice = event(found[0], found[1].metadata, "ScaleOutAdvised", sentence, reporter="fairlead-data")
             await carry_out(self._runtime, [advice])

@@ -211,8 +211,21 @@ def clone(pod: Mapping[str, Any]) -> dict[str, Any]:
 _NO_TERM: Final[Mapping[str, Any]] = {}
 
 
+_TEXTS: Final[Mapping[str, Sequence[str]]] = {
+    "metadata": ("name", "generateName", "namespace"),
+    "spec": ("nodeName", "schedulerName", "serviceAccountName", "restartPolicy"),
+    "containers": ("name", "image"),
+    "initContainers": ("name", "image"),
+    "volumes": ("name",),
+    "volumeMounts": ("name", "mountPath", "subPath", "mountPropagation"),
+}
+"""Fields that we or others read as text."""
+
+
 def check_pod(pod: Mapping[str, Any]) -> None:
     """NotAPod if the object cannot be read as a pod, Unpatchable if its affinity cannot be."""
+    if not isinstance(pod, dict):
+        raise NotAPod("the object must be a v1 Pod")
     if pod.get("kind", "Pod") != "Pod" or pod.get("apiVersion", "v1") != "v1":
         raise NotAPod(f"the object must be a v1 Pod, not {pod.get('apiVersion')} {pod.get('kind')}")
     metadata, spec = _mapping(pod, "metadata"), _mapping(pod, "spec")
@@ -220,26 +233,40 @@ def check_pod(pod: Mapping[str, Any]) -> None:
                               ("spec", spec, "nodeSelector")):  # fmt: skip
         if not all(isinstance(value, str) for value in _mapping(tree, name, f"{where}.").values()):
             raise NotAPod(f"{where}.{name}: every value must be text")
-    for name in ("name", "generateName", "namespace"):
-        if not isinstance(metadata.get(name) or "", str):
-            raise NotAPod(f"metadata.{name}: must be text")
+    _check_texts(metadata, "metadata", "metadata")
+    _check_texts(spec, "spec", "spec")
+    _mappings(metadata, "ownerReferences", "metadata.")
+    _mappings(spec, "schedulingGates", "spec.")
     for name in ("containers", "initContainers", "volumes"):
         for item in _mappings(spec, name, "spec."):
-            if not isinstance(item.get("name", ""), str):
-                raise NotAPod(f"spec.{name}: every name must be text")
+            _check_texts(item, name, f"spec.{name}[]")
             for mount in _mappings(item, "volumeMounts", f"spec.{name}[]."):
-                if not isinstance(mount.get("name", ""), str):
-                    raise NotAPod(f"spec.{name}[].volumeMounts: every name must be text")
+                _check_texts(mount, "volumeMounts", f"spec.{name}[].volumeMounts[]")
+            claim = _mapping(item, "persistentVolumeClaim", f"spec.{name}[].")
+            if not isinstance(claim.get("claimName"), str | None):
+                raise NotAPod(f"spec.{name}[].persistentVolumeClaim.claimName: must be text")
     try:
-        affinity = _mapping(_mapping(_mapping(spec, "affinity"), "nodeAffinity"), REQUIRED)
-        preferred = _mappings(_mapping(_mapping(spec, "affinity"), "nodeAffinity"), PREFERRED)
-        terms = [*_mappings(affinity, "nodeSelectorTerms"), *(_mapping(each, "preference") for each in preferred)]
-        for term in terms:
-            for each in [*_mappings(term, "matchExpressions"), *_mappings(term, "matchFields")]:
-                if not isinstance(each.get("key", ""), str):
-                    raise NotAPod("key: must be text")
+        _check_affinity(_mapping(spec, "affinity"))
     except NotAPod as problem:
         raise Unpatchable(f"spec.affinity: {problem}") from None
+
+
+def _check_affinity(affinity: Mapping[str, Any]) -> None:
+    node = _mapping(affinity, "nodeAffinity")
+    required = _mapping(node, REQUIRED)
+    preferred = _mappings(node, PREFERRED)
+    terms = [*_mappings(required, "nodeSelectorTerms"), *(_mapping(each, "preference") for each in preferred)]
+    for term in terms:
+        for each in [*_mappings(term, "matchExpressions"), *_mappings(term, "matchFields")]:
+            if not isinstance(each.get("key", ""), str):
+                raise NotAPod("key: must be text")
+    _mappings(_mapping(affinity, "podAntiAffinity"), PREFERRED)
+
+
+def _check_texts(tree: Mapping[str, Any], kind: str, where: str) -> None:
+    for name in _TEXTS[kind]:
+        if not isinstance(tree.get(name), str | None):
+            raise NotAPod(f"{where}.{name}: must be text")
 
 
 def _mapping(tree: Mapping[str, Any], name: str, where: str = "") -> Mapping[str, Any]:

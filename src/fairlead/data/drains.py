@@ -62,7 +62,7 @@ class DrainStep(msgspec.Struct, frozen=True):
 def target(kind: Kind[FluidRuntime], runtime: FluidRuntime) -> int | None:
     """How many workers are wished for, where that is fewer than there are."""
     text = runtime.metadata.annotations.get(SCALE_IN_TO, "")
-    wished = whole_number(text, 0, 999_999)
+    wished = whole_number(text, 0, MOST_REPLICAS)
     return wished if wished is not None and wished < worker_replicas(kind, runtime) else None
 
 
@@ -106,7 +106,8 @@ def plan(seen: DrainInput) -> DrainStep:
         intents += [_label(key, node) for node in missing]
         # After the labels: a time that is written is a time at which they were there.
         intents.append(_annotate(seen, {BEGUN_AT: rfc3339(begun), LABELLED_AT: rfc3339(seen.now)}))
-        note = f"draining {', '.join(leaving)} to reduce the workers to {wished}"
+        drained = f"draining {', '.join(leaving)}" if leaving else "no node to drain"
+        note = f"{drained} to reduce the workers to {wished}"
         intents.append(event(seen.kind, seen.runtime.metadata, "ScaleInStarted", note, reporter="fairlead-data"))
         return DrainStep(tuple(intents), wake_s=SETTLE_S)
     settled = bounded_time(annotations.get(LABELLED_AT), seen.now) + timedelta(seconds=SETTLE_S)

@@ -41,18 +41,20 @@ def configuration(
         _entry("sidecar", by_label, "Fail", PODS, [elsewhere], [_expression(opt_in.SERVERLESS, "In", "true")]),
         _entry("serverful", by_label, "Ignore", PODS, [elsewhere], [_expression(opt_in.SERVERFUL, "In", "true")]),
     ]
+    opted_in = _expression(opt_in.NAMESPACE, "In", "enabled")
+    by_itself = [
+        *(_expression(key, "NotIn", value) for key, value in opt_in.OPT_OUTS.items()),
+        _expression(opt_in.SERVERLESS, "NotIn", "true"),
+        _expression(opt_in.SERVERFUL, "NotIn", "true"),
+    ]
+    by_namespaces = _entry("namespace", by_namespace, "Ignore", PODS, [elsewhere, opted_in], by_itself)
     if namespace_mode:
-        opted_in = _expression(opt_in.NAMESPACE, "In", "enabled")
-        by_itself = [
-            *(_expression(key, "NotIn", value) for key, value in opt_in.OPT_OUTS.items()),
-            _expression(opt_in.SERVERLESS, "NotIn", "true"),
-            _expression(opt_in.SERVERFUL, "NotIn", "true"),
-        ]
-        entries.append(_entry("namespace", by_namespace, "Ignore", PODS, [elsewhere, opted_in], by_itself))
+        entries.append(by_namespaces)
     worker_pods = [{"key": DATASET_LABEL, "operator": "Exists"}]
     entries.append(_entry("cache-worker", worker, "Ignore", PODS, [elsewhere], worker_pods))
     entries.append(_entry("scale-in", scale, "Ignore", SCALES, [], []))
-    return WebhookConfiguration(NAME, entries, labels={"app.kubernetes.io/name": "fairlead"})
+    turned_off = {} if namespace_mode else {by_namespaces.name: "data.namespaceMode"}
+    return WebhookConfiguration(NAME, entries, labels={"app.kubernetes.io/name": "fairlead"}, turned_off=turned_off)
 
 
 def _entry(

@@ -79,12 +79,16 @@ def explain(
 ) -> DataExplanation:
     answer = answered(PodReview(_as_created(pod), namespace, by_namespace), sources, profile, options)
     terms = tuple(_term(note, pod) for note in answer.notes)
+    if not any(each.is_in_pod for each in terms if each.effect == "preferred") and (own := _own_rules(pod, terms)):
+        # Perhaps because of rules of its own, which the webhook respects.
+        answer = answered(PodReview(_as_created(pod, own), namespace, by_namespace), sources, profile, options)
+        terms = tuple(_term(note, pod) for note in answer.notes)
     cache = options.locality.cache
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     readings = readings_of(cache, namespace, [each.claim for each in answer.datasets], annotations)
     local = local_values(cache, readings)
     affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
-    weights = {node.metadata.name: _weight(affinity, _labels(node)) for node in nodes}
+    weights = {node.metadata.name: _weight(affinity, node) for node in nodes}
     by_bytes = _is_scored_by_bytes(terms)
     # As the engine counts them: in ten thousandths.
     scores = {name: round(10_000 * local.get(name, 0.0)) for name in weights} if by_bytes else weights
@@ -93,7 +97,7 @@ def explain(
     found = [
         NodeExplanation(
             node=name,
-            is_allowed=not required or any(matches(term, _labels(node)) for term in required),
+            is_allowed=not required or any(matches(term, _labels(node), name) for term in required),
             weight=weights[name],
             score=100 * scores[name] // best if best else 0,
             local_share=round(local.get(name, 0.0), 3),
@@ -119,15 +123,36 @@ def _is_scored_by_bytes(terms: Sequence[TermExplanation]) -> bool:
     return bool(preferred) and not any(preferred) and bool(required) and all(required)
 
 
-def _as_created(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod before the webhook, as far as that can be known: without rules about nodes and without our marks."""
+def _as_created(pod: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The pod before the webhook, as far as that can be known: without rules about nodes, but for those of its own,
+    and without our marks."""
     found = copy.deepcopy(dict(pod))
     metadata, spec = found.get("metadata") or {}, found.get("spec") or {}
     metadata.pop("namespace", None)
     (metadata.get("labels") or {}).pop(DONE, None)
     (spec.get("affinity") or {}).pop("nodeAffinity", None)
+    if own:
+        spec["affinity"] = {**(spec.get("affinity") or {}), "nodeAffinity": dict(own)}
     spec.pop("nodeName", None)
     return found
+
+
+def _own_rules(pod: Mapping[str, Any], terms: Sequence[TermExplanation]) -> dict[str, Any]:
+    """The pod's rules about nodes without those that the webhook adds."""
+    affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
+    ours = [each.term for each in terms if each.term is not None]
+    added = [each for term in ours for each in term.get("matchExpressions") or ()]
+    preferred = [each for each in affinity.get(PREFERRED) or () if each not in ours]
+    joined = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    left = [
+        {**term, "matchExpressions": [each for each in term.get("matchExpressions") or () if each not in added]}
+        for term in joined
+    ]
+    required = [each for each in left if each["matchExpressions"] or each.get("matchFields")]
+    return {
+        **({PREFERRED: preferred} if preferred else {}),
+        **({REQUIRED: {"nodeSelectorTerms": required}} if required else {}),
+    }
 
 
 def _term(note: Note, pod: Mapping[str, Any]) -> TermExplanation:
@@ -149,15 +174,19 @@ def _labels(node: CacheNode) -> Mapping[str, str]:
     return node.metadata.labels
 
 
-def _weight(affinity: Mapping[str, Any], labels: Mapping[str, str]) -> int:
+def _weight(affinity: Mapping[str, Any], node: CacheNode) -> int:
     terms: Sequence[Any] = affinity.get(PREFERRED) or []
-    return sum(each["weight"] for each in terms if matches(each.get("preference") or {}, labels))
+    name, labels = node.metadata.name, _labels(node)
+    return sum(each["weight"] for each in terms if matches(each.get("preference") or {}, labels, name))
 
 
-def matches(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether labels satisfy a nodeSelectorTerm; one without conditions matches nothing."""
-    expressions = term.get("matchExpressions") or []
-    return bool(expressions) and all(_holds(each, labels.get(each["key"])) for each in expressions)
+def matches(term: Mapping[str, Any], labels: Mapping[str, str], name: str = "") -> bool:
+    """Whether a node satisfies a nodeSelectorTerm; one without conditions matches nothing."""
+    expressions, fields = term.get("matchExpressions") or [], term.get("matchFields") or []
+    return bool(expressions or fields) and (
+        all(_holds(each, labels.get(each["key"])) for each in expressions)
+        and all(_holds(each, name) for each in fields)
+    )
 
 
 def _holds(expression: Mapping[str, Any], label: str | None) -> bool:

@@ -95,8 +95,3 @@ def _replicas(tree: Mapping[str, Any] | None, kind: str) -> int | None:
     part = spec.get("worker") if kind == RUNTIMES["cache"].kind and isinstance(spec, dict) else spec
     found = part.get("replicas") if isinstance(part, dict) else None
     return found if isinstance(found, int) and not isinstance(found, bool) else None
-
-
-def demand_weight(step: int) -> int:
-    """What the terms of a worker give a node whose demand label says this."""
-    return sum(weight for above, weight in DEMAND if step > above)

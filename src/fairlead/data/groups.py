@@ -20,13 +20,14 @@ from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.data.controllers import carry_out
 from fairlead.data.names import DOMAIN, DatasetName
-from fairlead.data.objects import DATASETS, Component, Dataset, is_quantity, requests_sum
+from fairlead.data.objects import DATASETS, Component, Dataset, requests_sum
 from fairlead.data.spec import DATA_GROUPS, PODS, DataGroup, ReaderPod
 from fairlead.data.view import DATASET_LABEL, GROUP_LABEL, ClusterView
 from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource, changed_units
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
 from fairlead.model.kinds import Kind
 from fairlead.model.pod import SchedulerPod
+from fairlead.model.quantity import is_quantity
 from fairlead.model.times import parse_time_or_none
 from fairlead.runtime import Runtime
 

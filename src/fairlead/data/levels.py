@@ -91,6 +91,11 @@ def advice(name: DatasetName, demand: Mapping[str, int], workers: Collection[str
     readers = sum(demand[node] for node in missing)
     saved = readers * bytes_per_node / (1 << 30)
     nodes = ", ".join(missing[:MOST_ADVISED]) + (", ..." if len(missing) > MOST_ADVISED else "")
-    return f"{len(missing)} more workers of {name.key}, on {nodes}, would be on the nodes of {readers} readers" + (
+    workers_text, readers_text = _count(len(missing), "more worker"), _count(readers, "reader")
+    return f"{workers_text} of {name.key}, on {nodes}, would be near {readers_text}" + (
         f" and save {saved:.0f} GiB each time these read all of it" if saved >= 1 else ""
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
+from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.model.numbers import Int32
 from fairlead.model.quantity import QuantityError, nanos
 
@@ -36,10 +36,15 @@ class BoundRuntime(ApiStruct, frozen=True):
     type: str = ""
 
 
+class DatasetCondition(ApiStruct, frozen=True):
+    type: str = ""
+    message: str = ""
+
+
 class DatasetStatus(ApiStruct, frozen=True):
     phase: str = ""
     runtimes: tuple[BoundRuntime, ...] | None = None
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[DatasetCondition, ...] | None = None
     ufs_total: str = ""
     cache_states: dict[str, str] | None = None
     operation_ref: dict[str, str] | None = None
@@ -152,14 +157,6 @@ RUNTIMES: Final[dict[str, Kind[FluidRuntime]]] = {
     "cache": _runtime("CacheRuntime"),
 }
 """By the type in `status.runtimes[0].type` of a Dataset."""
-
-
-def is_quantity(text: str) -> bool:
-    try:
-        nanos(text)
-    except QuantityError:
-        return False
-    return True
 
 
 def requests_sum(parts: Iterable[Any]) -> dict[str, int]:

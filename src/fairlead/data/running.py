@@ -76,6 +76,7 @@ class PluginThreads:
 
 @dataclass(slots=True)
 class ForeignPlugin:
+    plugin: Plugin
     threads: PluginThreads
     breaker: Breaker = field(default_factory=Breaker)
 
@@ -93,7 +94,10 @@ class PluginRunner:
         if not step.is_foreign:
             return run_here(step, draft, context)
         name = step.plugin.name
-        foreign = self._foreign.setdefault(name, ForeignPlugin(PluginThreads(name)))
+        foreign = self._foreign.setdefault(name, ForeignPlugin(step.plugin, PluginThreads(name)))
+        if foreign.plugin is not step.plugin:
+            # Of another profile, perhaps with other arguments: what the old one did says nothing of it.
+            foreign.plugin, foreign.breaker = step.plugin, Breaker()
         budget_s = min(self._budget_s, left_s)
         if foreign.breaker.is_open(self._now_s()):
             raise PluginError("it failed too often and is not called for a while")

@@ -14,7 +14,7 @@ from fairlead.model.numbers import Int32
 from fairlead.model.pod import NamedThing, ResourceRequirements
 from fairlead.model.pod_state import PodState
 from fairlead.model.quantity import Quantity
-from fairlead.model.structural import structural_schema
+from fairlead.model.structural import custom_resource_definition, structural_schema
 
 GROUP: Final = "fairlead.io"
 VERSION: Final = "v1alpha1"
@@ -207,53 +207,13 @@ def definitions() -> tuple[dict[str, Any], ...]:
     ]
     report = [("Age", "date", ".metadata.creationTimestamp")]
     return (
-        _definition(CACHE_REPORTS, CacheReport, {"spec": structural_schema(CacheReportSpec)}, report),
-        _definition(
+        custom_resource_definition(
+            CACHE_REPORTS, {"spec": structural_schema(CacheReportSpec)}, report, description=CacheReport.__doc__
+        ),
+        custom_resource_definition(
             DATA_GROUPS,
-            DataGroup,
             {"spec": structural_schema(DataGroupSpec, defaults=True), "status": structural_schema(DataGroupStatus)},
             group,
+            description=DataGroup.__doc__,
         ),
     )
-
-
-def _definition(
-    kind: Kind[Any], struct: type, parts: dict[str, Any], columns: list[tuple[str, str, str]]
-) -> dict[str, Any]:
-    whole = {
-        "type": "object",
-        "description": struct.__doc__,
-        "required": ["spec"],
-        "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
-            **parts,
-        },
-    }
-    version: dict[str, Any] = {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "additionalPrinterColumns": [{"name": name, "type": of, "jsonPath": path} for name, of, path in columns],
-        "schema": {"openAPIV3Schema": whole},
-    }
-    if "status" in parts:
-        version["subresources"] = {"status": {}}
-    names = {
-        "plural": kind.plural,
-        "singular": kind.kind.lower(),
-        "kind": kind.kind,
-        "listKind": f"{kind.kind}List",
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": kind.name, "labels": {"app.kubernetes.io/name": "fairlead"}},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "names": names,
-            "versions": [version],
-        },
-    }

@@ -66,12 +66,12 @@ def _by_dataset(pod: ReaderPod) -> Iterable[str]:
     return (label,) if label else ()
 
 
-def _worker_labels(name: DatasetName) -> tuple[str, str]:
+def worker_labels(name: DatasetName) -> tuple[str, str]:
     return f"{name.namespace}/{name.dataset_id()}", f"{CACHE_WORKERS}{name.key}"
 
 
 def _by_worker_label(dataset: Dataset) -> Iterable[str]:
-    return _worker_labels(cache_map.name_of(dataset))
+    return worker_labels(cache_map.name_of(dataset))
 
 
 def by_scale_in(dataset: Dataset) -> Iterable[str]:
@@ -255,7 +255,7 @@ class ClusterView:
         return found
 
     def workers(self, name: DatasetName) -> tuple[ReaderPod, ...]:
-        return tuple(pod for label in _worker_labels(name) for pod in self.pods.by("data: dataset", label))
+        return tuple(pod for label in worker_labels(name) for pod in self.pods.by("data: dataset", label))
 
     def dataset_of_worker(self, namespace: str, labels: Mapping[str, str]) -> str:
         """The dataset (namespace/name) that a pod is a worker of, or nothing. A name too long for a label is found by

@@ -21,6 +21,7 @@ from fairlead.engine.locality_wait import (
     is_worth_it,
     parse_wait,
     seconds,
+    staying_values,
     warm_nodes,
 )
 from fairlead.model.hashes import short_hash
@@ -129,7 +130,7 @@ def _is_ahead(seen: WaitInput) -> bool:
 
 
 def _plan_locality(seen: WaitInput) -> WaitStep:
-    warm = warm_nodes(local_values(seen.cache, seen.readings))
+    warm = warm_nodes(staying_values(seen.cache, seen.readings))
     zones = sorted({seen.zones[node] for node in warm if node in seen.zones})
     left_s = _left_s(seen, LOCALITY_DEADLINE, LONGEST_WAIT_S)
     if fitting := [node for node in warm if node in seen.fitting]:

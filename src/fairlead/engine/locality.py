@@ -88,10 +88,6 @@ def local_values(cache: CacheMap, readings: Sequence[Reading]) -> dict[str, floa
     return found
 
 
-def local_value(cache: CacheMap, readings: Sequence[Reading], node: str) -> float:
-    return local_values(cache, readings).get(node, 0.0)
-
-
 def _shares(cache: CacheMap, readings: Sequence[Reading]) -> list[float]:
     """Each dataset's part of the bytes that a pod reads; one of unknown size counts as the mean of the others."""
     sizes = [_size(cache.datasets[each.dataset], each.read_bytes) for each in readings]

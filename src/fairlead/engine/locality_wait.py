@@ -56,9 +56,16 @@ def seconds(text: str, annotation: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
+def staying_values(cache: CacheMap, readings: Sequence[Reading]) -> dict[str, float]:
+    """L of every node but those that are being drained, where no pod with the dataset may go."""
+    known = [cache.datasets[each.dataset].nodes for each in readings if each.dataset in cache.datasets]
+    leaving = {name for nodes in known for name, node in nodes.items() if node.is_draining}
+    return {name: share for name, share in local_values(cache, readings).items() if name not in leaving}
+
+
 def gain_s(cache: CacheMap, readings: Sequence[Reading]) -> float:
     """Seconds of reading that the warmest node saves."""
-    best = max(local_values(cache, readings).values(), default=0.0)
+    best = max(staying_values(cache, readings).values(), default=0.0)
     total = sum(each.read_bytes or cache.datasets[each.dataset].total_bytes for each in readings)
     return best * total * (1 / cache.remote_bytes_per_s - 1 / cache.local_bytes_per_s)
 
@@ -69,6 +76,9 @@ def is_worth_it(cache: CacheMap, readings: Sequence[Reading], left_s: float) -> 
 
 
 def warm_nodes(values: Mapping[str, float]) -> list[str]:
-    """The nodes that hold enough beside the best; `values` is L by node."""
+    """The nodes that hold enough beside the best; `values` is L by node.
+
+    A node with L of a half is always among them. A fixed half would leave none for data that is spread over many nodes.
+    """
     enough = WARM * max(values.values(), default=0.0)
     return sorted(node for node, value in values.items() if value >= enough > 0)

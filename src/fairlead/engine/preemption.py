@@ -98,7 +98,7 @@ class Preemption:
                 refused.update(tried)
         if not candidates:
             return self._hopeless(refused, len(rows))
-        best = min(candidates, key=_cost)
+        best = min(candidates, key=self._cost)
         return PreemptionPlan(Code.SUCCESS, "", best.node, best.victims, best.violations, tuple(candidates))
 
     def _hopeless(self, refused: Counter[str], tried: int) -> PreemptionPlan:
@@ -163,6 +163,21 @@ class Preemption:
             victims, violations = together, len(by_budget(together, budgets)[0])
         return Candidate(table.name(row), tuple(victims), violations)
 
+    def _cost(self, candidate: Candidate) -> tuple[object, ...]:
+        """Sorts the cheapest first; the last key makes ties certain rather than chance."""
+        priorities = [victim.request.priority for victim in candidate.victims]
+        highest = max(priorities)
+        started = (victim.started_at or NOT_YET for victim in candidate.victims if victim.request.priority == highest)
+        return (
+            candidate.violations,
+            highest,
+            sum(priority + 2**31 for priority in priorities),
+            len(priorities),
+            max(map(self._standing.importance_of, candidate.victims)),
+            _reversed(min(started)),
+            candidate.node,
+        )
+
     def _keep_first(self, occupant: Occupant) -> tuple[object, ...]:
         priority, started, key = importance(occupant)
         return priority, *self._standing.eviction_order(occupant), started, key
@@ -219,21 +234,6 @@ def by_budget(occupants: Sequence[Occupant], budgets: Sequence[Budget]) -> tuple
 def importance(occupant: Occupant) -> tuple[int, str, str]:
     """Sorts the most important first: higher priority, then longer running."""
     return -occupant.request.priority, occupant.started_at or NOT_YET, occupant.key
-
-
-def _cost(candidate: Candidate) -> tuple[object, ...]:
-    """Sorts the cheapest first; the last key makes ties certain rather than chance."""
-    priorities = [victim.request.priority for victim in candidate.victims]
-    highest = max(priorities)
-    earliest = min(victim.started_at or NOT_YET for victim in candidate.victims if victim.request.priority == highest)
-    return (
-        candidate.violations,
-        highest,
-        sum(priority + 2**31 for priority in priorities),
-        len(priorities),
-        _reversed(earliest),
-        candidate.node,
-    )
 
 
 def _reversed(moment: str) -> tuple[int, ...]:

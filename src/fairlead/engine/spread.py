@@ -111,6 +111,39 @@ def constraints_of(table: "NodeTable", request: Request, args: SpreadArgs, actio
     return tuple(msgspec.structs.replace(constraint, selector=selector) for constraint in defaults)
 
 
+class SpreadMemo:
+    """The constraints of one action (HARD or SOFT), and their counts, remembered with each request."""
+
+    def __init__(self, args: SpreadArgs, action: str) -> None:
+        self._args = args
+        self._action = action
+
+    def forget(self, request: Request) -> None:
+        known = request.memo.pop(self, None)
+        if known is not None:
+            release(known[1])
+
+    def constraints(self, table: "NodeTable", request: Request) -> tuple[Constraint, ...]:
+        known = request.memo.get((self, self._action))
+        version = table.catalog.workloads_version
+        if known is None or known[0] != version:
+            found = constraints_of(table, request, self._args, self._action)
+            known = request.memo[self, self._action] = (version, found)
+        constraints: tuple[Constraint, ...] = known[1]
+        return constraints
+
+    def counted(self, table: "NodeTable", request: Request, *, all_keys: bool) -> list[Counted]:
+        version = (table.version, table.catalog.workloads_version)
+        known = request.memo.get(self)
+        if known is None or known[0] != version:
+            if known is not None:
+                release(known[1])
+            counted = count(table, request, self.constraints(table, request), args=self._args, all_keys=all_keys)
+            known = request.memo[self] = (version, counted)
+        fresh: list[Counted] = known[1]
+        return fresh
+
+
 def requires_all_keys(request: Request, args: SpreadArgs) -> bool:
     return bool(request.pod.spec.topology_spread_constraints) or not args.system
 

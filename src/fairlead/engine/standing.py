@@ -27,8 +27,9 @@ class Standing:
     def __init__(self, table: NodeTable) -> None:
         self._table = table
         self._units: dict[str, Unit] = {}
-        # By member: its unit, and the UID of the pod that was created for it.
+        # By member with a place: its unit, what the unit says of it, and the UID of the pod that was created for it.
         self._unit_of: dict[str, str] = {}
+        self._members: dict[str, Member] = {}
         self._spare: dict[str, int] = {}
         self._pod_of: dict[str, str] = {}
         self._member_of: dict[str, str] = {}
@@ -50,15 +51,17 @@ class Standing:
         self._spare[unit.key] = max(0, len(unit.placed) - unit.needed)
         for member in unit.members:
             if member.node:
-                self._unit_of[member.pod.key] = unit.key
+                key = member.pod.key
+                self._unit_of[key], self._members[key] = unit.key, member
                 if member.pod.metadata.uid:
-                    self.joined(member.pod.key, member.pod.uid)
+                    self.joined(key, member.pod.uid)
 
     def drop(self, key: str) -> None:
         unit = self._units.pop(key, None)
         self._document = None
         for member in unit.members if unit is not None else ():
             self._unit_of.pop(member.pod.key, None)
+            self._members.pop(member.pod.key, None)
 
     def joined(self, member: str, uid: str) -> None:
         """This pod was created for that member."""
@@ -79,6 +82,10 @@ class Standing:
 
     def unit_of_member(self, member: str) -> Unit | None:
         return self._units.get(self._unit_of.get(member, ""))
+
+    def member(self, key: str) -> Member | None:
+        """What its unit says of a member that has a place."""
+        return self._members.get(key)
 
     def member_of(self, occupant: Occupant) -> str:
         """The member that this pod, or held place, is that of; empty where it is of none."""
@@ -108,6 +115,11 @@ class Standing:
         unit = self.unit_of(occupant) if self._units else None
         own = occupant.request.priority
         return own if unit is None else max(own, unit.priority)
+
+    def importance_of(self, occupant: Occupant) -> int:
+        """Of the gang whose member it is; a pod by itself has none."""
+        unit = self.unit_of(occupant) if self._units else None
+        return 0 if unit is None else unit.importance
 
     def eviction_order(self, occupant: Occupant) -> tuple[bool, int]:
         """Among pods of one priority, what is kept first: what no gang can spare, then by importance."""

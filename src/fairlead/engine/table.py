@@ -312,7 +312,9 @@ class NodeTable:
         if gone:
             self._drop_columns(gone)
         new = [name for name in scalars if self.axis.known(name) is None]
-        if new:
+        if new and len(self.offered) > MOST_SCALARS:
+            self._choose_columns()
+        elif new:
             self._add_columns(new)
         self.alloc_RN[:, row] = 0
         for name, amount in now.items():
@@ -328,8 +330,7 @@ class NodeTable:
     def _add_columns(self, names: Iterable[str]) -> None:
         """Columns for scalars that a node offers; what placed pods already take of them is counted."""
         room = MOST_SCALARS - (self.axis.size - axes.FIRST_SCALAR)
-        # By name, so that it does not depend on anything else which ones there is room for.
-        chosen = sorted(names)[: max(0, room)]
+        chosen = self._ranked(names)[: max(0, room)]
         if not chosen:
             return
         self.axis.add(chosen)
@@ -344,6 +345,32 @@ class NodeTable:
                 for row, count in request.rows.items():
                     self.used_RN[at, row] += self._huge.change(row, name, count * amount, of=amount)
 
+    def _ranked(self, names: Iterable[str]) -> list[str]:
+        """Who gets a column first: what a node with few scalars offers, so that a node with many takes none from the
+        others; then what many nodes offer."""
+        least: dict[str, int] = {}
+        if len(self.offered) > MOST_SCALARS:
+            for offers in self._offers_of.values():
+                for name in offers:
+                    least[name] = min(len(offers), least.get(name, len(offers)))
+        return sorted(names, key=lambda name: (least.get(name, 0), -self.offered[name], name))
+
+    def _choose_columns(self) -> None:
+        """There are more scalars than columns: those that rank first have one."""
+        chosen = frozenset(self._ranked(self.offered)[:MOST_SCALARS])
+        given = [name for name, at in self.axis.rows.items() if at >= axes.FIRST_SCALAR]
+        if lost := [name for name in given if name not in chosen]:
+            self._drop_columns(lost)
+        else:
+            self._add_columns(chosen.difference(given))
+            self._write_offers()
+
+    def _write_offers(self) -> None:
+        for row in self.row_of.values():
+            for name, amount in self._offers_of.get(row, {}).items():
+                if (at := self.axis.known(name)) is not None:
+                    self.alloc_RN[at, row] = amount
+
     def _drop_columns(self, names: Collection[str]) -> None:
         if not any(self.axis.known(name) is not None for name in names):
             return
@@ -354,12 +381,7 @@ class NodeTable:
         waiting = [name for name in self.offered if self.axis.known(name) is None]
         if waiting:
             self._add_columns(waiting)
-            for row in self.row_of.values():
-                node = self.nodes[row]
-                assert node is not None
-                for name, amount in allocatable(node).items():
-                    if (at := self.axis.known(name)) is not None:
-                        self.alloc_RN[at, row] = amount
+            self._write_offers()
 
     def _write_gpus(self, row: int, node: Node) -> None:
         devices, model, memory_mib = gpus_of(node)

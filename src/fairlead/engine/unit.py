@@ -128,7 +128,9 @@ class NeverFits(msgspec.Struct, frozen=True):
     """Proof that waiting does not help while nodes stay as they are: empty, all that are registered have too little.
 
     So many pods of one shape are needed and so many fit; pods of two, with `beside`; with `resource`, so much of it, in
-    the scheduler's unit, by the members that ask for least. Without a pod: more members than the unit has.
+    the scheduler's unit, by the members that ask for least. Without a pod: more members than the unit has. With `key`,
+    each single domain of that label has too little, and this is about the one that comes closest; without `domain`
+    there is none.
     """
 
     pod: str
@@ -138,8 +140,12 @@ class NeverFits(msgspec.Struct, frozen=True):
     resource: str = ""
     # Where not even one pod fits.
     largest: LargestNode | None = None
+    key: str = ""
+    domain: str = ""
 
     def sentence(self) -> str:
+        if self.key:
+            return self._of_domains()
         if self.resource:
             return f"the pods needed ask for {self.needed} of {self.resource}, but the cluster, empty, has {self.room}"
         if not self.pod:
@@ -151,6 +157,18 @@ class NeverFits(msgspec.Struct, frozen=True):
             )
         like = f"1 pod like {self.pod} is" if self.needed == 1 else f"{self.needed} pods like {self.pod} are"
         return f"{like} needed, but the cluster, empty, has room for {self.room}"
+
+    def _of_domains(self) -> str:
+        if not self.domain:
+            return f"its pods must be within one domain of {self.key}, but no node has that label"
+        if self.resource:
+            request, room = f"the pods needed ask for {self.needed} of {self.resource}", f"has {self.room}"
+        else:
+            like = f"{self.pod} and {self.beside}" if self.beside else self.pod
+            request = f"{self.needed} {'pod' if self.needed == 1 else 'pods'} like {like} must be"
+            room = f"has room for {self.room}"
+        within = f"within one domain of {self.key}"
+        return f"{request} {within}, but {self.domain}, which comes closest, {room} when it is empty"
 
 
 class Holder(msgspec.Struct, frozen=True):

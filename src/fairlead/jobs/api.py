@@ -19,7 +19,6 @@ from fairlead.jobs.order import PendingJob, exceeds_quota, fits_quota_alone, hea
 from fairlead.jobs.source import JobSource
 from fairlead.jobs.spec import (
     BASIC_POLICIES,
-    DEFAULT_QUEUE,
     GROUP,
     TYJOBS,
     Explain,
@@ -27,9 +26,9 @@ from fairlead.jobs.spec import (
     JobStatus,
     QueueSpec,
     TYJob,
-    no_such_queue,
     parse_spec,
     parse_status,
+    queue_problem,
 )
 from fairlead.jobs.trials import Trials as TemplateTrials
 from fairlead.jobs.units import pending_job, unit_of
@@ -87,6 +86,7 @@ class JobApi:
     def __init__(
         self,
         jobs: Mirror[Any],
+        queues: Mirror[Any],
         source: JobSource,
         templates: TemplateTrials,
         trials: Sequence[Trials],
@@ -94,6 +94,7 @@ class JobApi:
     ) -> None:
         """`trials`: who decides on copies, read when needed."""
         self._jobs = jobs
+        self._queues = queues
         self._source = source
         self._templates = templates
         self._trials = trials
@@ -224,8 +225,8 @@ class JobApi:
     def _held_by_queue(self, spec: JobSpec, job: PendingJob) -> WhatIf | None:
         """The answer where its queue would not let it go on at all; the same rules as for jobs that wait."""
         cluster = self._source.cluster()
-        if spec.queue != DEFAULT_QUEUE and spec.queue not in cluster.queues:
-            return WhatIf(fits="Later", message=no_such_queue(spec.queue))
+        if problem := queue_problem(spec.queue, self._queues.get(spec.queue)):
+            return WhatIf(fits="Later", message=problem.message)
         if resource := exceeds_quota(job, cluster):
             message = quota_sentence(job, cluster.queue(job.queue), resource)
             return WhatIf(fits="Later" if fits_quota_alone(job, cluster) else "Never", message=message)

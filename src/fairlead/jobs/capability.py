@@ -49,6 +49,7 @@ class Jobs(Capability):
         runtime.offers.unit_sources.append(self.controller.source)
         self._api = JobApi(
             self.mirrors.jobs,
+            self.mirrors.queues,
             self.controller.source,
             TemplateTrials(runtime.reader, runtime.clock, scheduler_name(settings)),
             runtime.offers.trials,

@@ -41,8 +41,8 @@ def _entries(seen: JobInput, status: JobStatus, exhausted: frozenset[Place]) -> 
         yield "Suspended", "Suspended", "spec.suspend is true"
     if seen.template_problem:
         yield "TemplateRefused", "TemplateRefused", seen.template_problem
-    if seen.queue_problem:
-        yield "QueueNotFound", "QueueNotFound", seen.queue_problem
+    if seen.queue_problem is not None:
+        yield seen.queue_problem.condition, seen.queue_problem.condition, seen.queue_problem.message
     if seen.held_back and status.stage in ("Pending", "Rescheduling"):
         yield HELD_BACK, HELD_BACK, seen.held_back
     if status.never_fits_cycles and status.explain is not None:

@@ -25,12 +25,13 @@ from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.shell import SETTLE_S
 from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Outcome, Result, Writer
+from fairlead.engine.unit import UnitRefused
 from fairlead.jobs.allocations import Places, decode, encode
 from fairlead.jobs.conditions import HELD_BACK
 from fairlead.jobs.observed import JobInput, Refusal
 from fairlead.jobs.plan import NEVER_FITS_CYCLES, JobPlan, PlanOptions, plan_job
 from fairlead.jobs.pods import places_of, pod_name
-from fairlead.jobs.queues import plan_queues
+from fairlead.jobs.queues import UnreadableQueues, plan_queues
 from fairlead.jobs.source import JobSource, News
 from fairlead.jobs.spec import (
     DEFAULT_QUEUE,
@@ -46,10 +47,10 @@ from fairlead.jobs.spec import (
     QueueSpec,
     TYJob,
     WorkerSet,
-    no_such_queue,
     parse_queue,
     parse_spec,
     parse_status,
+    queue_problem,
 )
 from fairlead.jobs.trials import Trial, Trials
 from fairlead.jobs.units import Planned, pending_job, unit_of
@@ -58,7 +59,7 @@ from fairlead.model.intents import Create, Intent, PatchStatus, WakeAfter, event
 from fairlead.model.kinds import Kind
 from fairlead.model.owners import is_controlled_by
 from fairlead.model.quantity import QuantityError, nanos
-from fairlead.model.taints import CORDON, is_tolerated
+from fairlead.model.taints import is_tolerated
 
 log = structlog.get_logger("fairlead.jobs")
 
@@ -165,12 +166,14 @@ class JobController:
             self._controller = None
 
     async def _report_queues(self) -> None:
+        unreadable = UnreadableQueues(self._metrics.undecodable)
         while True:
             await self._clock.sleep(QUEUES_S)
             source, queues = self.source, self._mirrors.queues
             await self._writer.carry_out_all(
                 plan_queues(queues, source.cluster(), source.pending(), source.placed()) if len(queues) else []
             )
+            await self._writer.carry_out_all(unreadable.report(queues))
             self._refresh_first()
 
     def _refresh_first(self) -> None:
@@ -321,7 +324,7 @@ class JobController:
             spec_problem=parsed if isinstance(parsed, str) else "",
             template_problem=_template_problem(trial, parsed, status, has_all=_has_all(mine, spec, places)),
             warnings=() if isinstance(parsed, str) else tuple(warnings_of(spec)),
-            queue_problem=self._queue_problem(spec),
+            queue_problem=queue_problem(spec.queue, self._mirrors.queues.get(spec.queue)),
             refusal=self._refusals.get(metadata.key),
             has_service=self._mirrors.services.get(metadata.key) is not None,
             position=position,
@@ -337,19 +340,21 @@ class JobController:
         return self._line[1].get(key, (0, ""))
 
     def _unusable(self, places: Places, planned: Callable[[], Planned]) -> frozenset[str]:
-        """Nodes that are gone, not ready, or cordoned for a pod with a place there, by the rule that placed it."""
-        nodes = {name: self._mirrors.nodes.get(name) for name in set(places.values())}
-        unready = {name for name, node in nodes.items() if node is None or not node.is_ready}
-        cordoned = {name for name, node in nodes.items() if node is not None and node.is_ready and not node.is_usable}
-        if cordoned:
-            tolerant = {each for each, pod in planned().items() if is_tolerated(CORDON, pod.spec.tolerations or ())}
-            unready |= {node for place, node in places.items() if node in cordoned and place[0] not in tolerant}
-        return frozenset(unready)
+        """Nodes that are gone, and those not ready or cordoned, unless their pods tolerate that.
 
-    def _queue_problem(self, spec: JobSpec) -> str:
-        if spec.queue == DEFAULT_QUEUE or self._mirrors.queues.get(spec.queue) is not None:
-            return ""
-        return no_such_queue(spec.queue)
+        By the rule that placed them there, or a place would be lost and given again without end.
+        """
+        nodes = {name: self._mirrors.nodes.get(name) for name in set(places.values())}
+        found = {name for name, node in nodes.items() if node is None}
+        taints = {name: node.repelling for name, node in nodes.items() if node is not None and node.repelling}
+        if taints:
+            known = {each: pod.spec.tolerations or () for each, pod in planned().items()}
+            found |= {
+                node
+                for place, node in places.items()
+                if not all(is_tolerated(taint, known.get(place[0], ())) for taint in taints.get(node, ()))
+            }
+        return frozenset(found)
 
     async def _write(self, key: str, job: TYJob, seen: JobInput, plan: JobPlan, news: News) -> None:
         """The status, then the offer that goes with it.
@@ -375,7 +380,9 @@ class JobController:
         await self._writer.carry_out_all(plan.events)
 
     async def _act(self, key: str, job: TYJob, seen: JobInput, plan: JobPlan, news: News) -> WakeAfter | None:
-        self.source.settle(key, news)
+        # Why it was refused is written last, and not always at once: it is news until it is.
+        is_refused = isinstance(news.outcome, UnitRefused)
+        self.source.settle(key, dataclasses.replace(news, outcome=None) if is_refused else news)
         self._offer(seen, plan.status, news)
         waits = [plan.wake_s] if plan.wake_s is not None else []
         refusal = await self._carry_out(key, job, plan.intents)
@@ -387,7 +394,10 @@ class JobController:
             waits.append(10.0)
         await self._note_mixed_policies(job, seen)
         left_s = await self._write_cosmetics(key, job, plan.status)
-        waits += [left_s] if left_s else []
+        if left_s is None:
+            self.source.settle(key, news)
+        else:
+            waits.append(left_s)
         if refusal is not None:
             raise refusal
         return WakeAfter(seconds=min(waits)) if waits else None

@@ -4,19 +4,24 @@ Every rule has a message in the words of the manifest. What rules read of a pod 
 kept as it is and validated by the server when a pod is tried (dryRun) before the first planning.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, get_args
 
 from fairlead.jobs.spec import (
     BASIC_POLICIES,
-    GROUP,
+    HUGEPAGES,
     JOB_QUEUES,
     LONGEST_NAME,
+    LONGEST_QUANTITY,
+    MOST_QUOTAS,
     MOST_WORKERS,
+    NO_AMOUNT,
+    NO_LABEL,
+    NO_RESOURCE,
     PLACEMENT_POLICIES,
+    PLAIN_RESOURCES,
     QUEUE_POLICIES,
     TYJOBS,
-    VERSION,
     CleanPodPolicy,
     JobQueue,
     JobSpec,
@@ -25,8 +30,7 @@ from fairlead.jobs.spec import (
     QueueStatus,
     TYJob,
 )
-from fairlead.model.kinds import Kind
-from fairlead.model.structural import structural_schema
+from fairlead.model.structural import custom_resource_definition, structural_schema
 
 Json = dict[str, Any]
 
@@ -74,14 +78,29 @@ def tyjob_definition() -> Json:
         ("Priority", "integer", ".spec.priority", "Higher first."),
         ("Age", "date", ".metadata.creationTimestamp", ""),
     ]
-    whole = _object(TYJob.__doc__ or "", spec, status)
-    whole["x-kubernetes-validations"] = _object_rules()
-    return _definition(TYJOBS, "tyjob", ("tyj",), whole, columns)
+    return custom_resource_definition(
+        TYJOBS,
+        {"spec": spec, "status": status},
+        columns,
+        description=TYJob.__doc__,
+        rules=_object_rules(),
+        short_names=("tyj",),
+        categories=("fairlead",),
+    )
 
 
 def jobqueue_definition() -> Json:
     spec = structural_schema(QueueSpec, defaults=True)
-    spec["properties"]["quota"].pop("default", None)
+    quota = spec["properties"]["quota"]
+    quota.pop("default", None)
+    amount = "isQuantity(string(self)) && !quantity(string(self)).isLessThan(quantity('0'))"
+    quota["additionalProperties"] |= {
+        "maxLength": LONGEST_QUANTITY,
+        "x-kubernetes-validations": [{"rule": amount, "message": NO_AMOUNT}],
+    }
+    plain = ", ".join(f"'{each}'" for each in PLAIN_RESOURCES)
+    named = f"self.all(name, name in [{plain}] || name.startsWith('{HUGEPAGES}') || name.contains('/'))"
+    quota |= {"maxProperties": MOST_QUOTAS, "x-kubernetes-validations": [{"rule": named, "message": NO_RESOURCE}]}
     columns = [
         ("Weight", "integer", ".spec.weight", "Its weight among queues."),
         ("Share", "number", ".status.share", "Dominant share divided by the weight."),
@@ -89,8 +108,14 @@ def jobqueue_definition() -> Json:
         ("Running", "integer", ".status.running", "Jobs that have places."),
         ("Age", "date", ".metadata.creationTimestamp", ""),
     ]
-    whole = _object(JobQueue.__doc__ or "", spec, structural_schema(QueueStatus))
-    return _definition(JOB_QUEUES, "jobqueue", ("jq",), whole, columns)
+    return custom_resource_definition(
+        JOB_QUEUES,
+        {"spec": spec, "status": structural_schema(QueueStatus)},
+        columns,
+        description=JobQueue.__doc__,
+        short_names=("jq",),
+        categories=("fairlead",),
+    )
 
 
 # --- rules ------------------------------------------------------------------------------------------------
@@ -157,7 +182,8 @@ def _object_rules() -> list[Json]:
             "rule": f"{name} + 1 + size(self.spec.leader.name) <= {LONGEST_NAME} && "
             f"self.spec.workerSets.all(s, {name} + 2 + {counted} <= {LONGEST_NAME})",
             "message": long,
-        }
+        },
+        {"rule": "!self.metadata.name.contains('.')", "message": f"metadata.name {NO_LABEL}"},
     ]
     fixed = [
         ("leader", "self.spec.leader == oldSelf.spec.leader"),
@@ -277,54 +303,3 @@ def _named(description: str) -> Json:
         "properties": {"name": {"type": "string", "maxLength": LONGEST_NAME}},
     }
     return {**found, "description": description} if description else found
-
-
-def _object(description: str, spec: Json, status: Json) -> Json:
-    return {
-        "type": "object",
-        "description": description,
-        "required": ["spec"],
-        "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
-            "spec": spec,
-            "status": status,
-        },
-    }
-
-
-def _definition(
-    kind: Kind[Any], singular: str, short: Sequence[str], whole: Json, columns: Iterable[tuple[str, str, str, str]]
-) -> Json:
-    printed = [
-        {"name": name, "type": type_, "jsonPath": path, **({"description": text} if text else {})}
-        for name, type_, path, text in columns
-    ]
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": kind.name, "labels": {"app.kubernetes.io/name": "fairlead"}},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "names": {
-                "plural": kind.plural,
-                "singular": singular,
-                "kind": kind.kind,
-                "listKind": f"{kind.kind}List",
-                "shortNames": list(short),
-                "categories": ["fairlead"],
-            },
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": printed,
-                    "schema": {"openAPIV3Schema": whole},
-                }
-            ],
-        },
-    }

@@ -7,13 +7,17 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
+import msgspec
+
 from fairlead.engine.unit import Loss, UnitOutcome
 from fairlead.jobs.allocations import LEADER_PLACE, Place, decode
 from fairlead.jobs.pods import attempt_of, place_of, restarts_before, restarts_of
-from fairlead.jobs.spec import JobPod, JobSpec, JobStatus
+from fairlead.jobs.spec import FINISHED, MOST_COUNT, JobPod, JobSpec, JobStatus, QueueProblem
 from fairlead.model.meta import ObjectMeta
-from fairlead.model.times import parse_time_or_none
+from fairlead.model.times import parse_time_or_none, rfc3339
 
+# So far may the clocks of two replicas differ.
+SKEW_S: Final = 60.0
 IMAGE_ERRORS: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
 # What a kubelet says of a pod that it does not admit, beside OutOf<resource>.
 _REJECTED: Final = frozenset(
@@ -48,7 +52,7 @@ class JobInput:
     template_problem: str | None = ""
     """Why the server refuses a pod of it; None: not tried yet."""
     warnings: tuple[str, ...] = ()
-    queue_problem: str = ""
+    queue_problem: QueueProblem | None = None
     refusal: Refusal | None = None
     has_service: bool = False
     position: int = 0
@@ -104,7 +108,7 @@ def counted_restarts(status: JobStatus, place: Place, pod: JobPod) -> int:
         failures = max(1, failures)
     if is_rejected(pod):
         failures = 0
-    return max(restarts_of(status, place), restarts_before(pod) + failures)
+    return min(MOST_COUNT, max(restarts_of(status, place), restarts_before(pod) + failures))
 
 
 def waiting_reason(pod: JobPod) -> tuple[str, str]:
@@ -187,6 +191,20 @@ def lost_places(seen: JobInput) -> str:
 
 def _rejected(seen: JobInput) -> list[tuple[Place, JobPod]]:
     return [(place, pod) for place, pod in seen.current.items() if is_rejected(pod)]
+
+
+def mended(status: JobStatus, now: datetime) -> JobStatus:
+    """The status with times that can be: what is no time, or is still to come, was edited or is of another clock."""
+    stamps = {name: getattr(status, name) for name in ("stage_time", "below_quorum_since", "start_time")}
+    wrong = {name: rfc3339(now) for name, stamp in stamps.items() if stamp and not _has_been(stamp, now)}
+    if status.stage in FINISHED and not _has_been(status.completion_time, now):
+        wrong["completion_time"] = rfc3339(now)
+    return msgspec.structs.replace(status, **wrong) if wrong else status
+
+
+def _has_been(stamp: str, now: datetime) -> bool:
+    at = parse_time_or_none(stamp)
+    return at is not None and (at - now).total_seconds() <= SKEW_S
 
 
 def is_older(stamp: str, seconds: float, now: datetime) -> bool:

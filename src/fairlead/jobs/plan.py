@@ -6,7 +6,7 @@ Stages and schedule states are tables; the first row that holds is taken.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -26,11 +26,12 @@ from fairlead.jobs.observed import (
     leader_state,
     lost_leader,
     lost_places,
+    mended,
     seconds_left,
     waiting_reason,
 )
 from fairlead.jobs.pods import leader_address, place_of, places_of, pod_body, pod_name, restarts_of, service_body
-from fairlead.jobs.spec import FINISHED, JOB_PODS, SERVICES, TYJOBS, JobPod, JobStatus, ScheduleState, Stage
+from fairlead.jobs.spec import FINISHED, JOB_PODS, MOST_COUNT, SERVICES, TYJOBS, JobPod, JobStatus, ScheduleState, Stage
 from fairlead.model.intents import Create, Delete, Intent, event
 from fairlead.model.times import rfc3339
 
@@ -83,6 +84,8 @@ class Facts:
 
 
 def plan_job(seen: JobInput, now: datetime, options: PlanOptions = PlanOptions()) -> JobPlan:  # noqa: B008 - frozen
+    if (status := mended(seen.status, now)) is not seen.status:
+        seen = replace(seen, status=status)
     facts = observe(seen, now, options)
     status, row = next_stage(facts)
     status = add_conditions(seen, status, facts.exhausted, now)
@@ -248,14 +251,18 @@ class Row:
 def _with_new_attempt(facts: Facts, status: JobStatus) -> JobStatus:
     """All pods are created anew; what is there of earlier attempts is deleted."""
     return msgspec.structs.replace(
-        status, attempt=status.attempt + 1, leader_address="", ready_workers=0, ready=f"0/{status.total_workers}"
+        status,
+        attempt=(status.attempt + 1) % MOST_COUNT,
+        leader_address="",
+        ready_workers=0,
+        ready=f"0/{status.total_workers}",
     )
 
 
 def _charged(facts: Facts, status: JobStatus) -> JobStatus:
     """A lost leader counts as a restart, unless the node or Fairlead itself took it away."""
     is_charged = facts.leader is LeaderState.LOST or facts.seen.spec.count_infra_failures
-    charged = msgspec.structs.replace(status, restarts=status.restarts + is_charged)
+    charged = msgspec.structs.replace(status, restarts=min(MOST_COUNT, status.restarts + is_charged))
     return _with_new_attempt(facts, charged)
 
 
@@ -264,7 +271,7 @@ def _released(facts: Facts, status: JobStatus) -> JobStatus:
     wait_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** min(status.backoffs, 10))
     at = datetime.fromtimestamp(facts.now.timestamp() + wait_s, facts.now.tzinfo)
     freed = _without_places(facts, status)
-    return msgspec.structs.replace(freed, retry_after=rfc3339(at), backoffs=status.backoffs + 1)
+    return msgspec.structs.replace(freed, retry_after=rfc3339(at), backoffs=min(MOST_COUNT, status.backoffs + 1))
 
 
 def _without_places(facts: Facts, status: JobStatus) -> JobStatus:
@@ -389,9 +396,9 @@ def next_stage(facts: Facts) -> tuple[JobStatus, Row | None]:
                 below_quorum_since="",
             )
             return moved, row
-    if status.stage == "Starting" and facts.leader is LeaderState.UP and facts.seen.leader is not None:
+    if status.stage in STARTED and facts.leader is LeaderState.UP and facts.seen.leader is not None:
         address = leader_address(facts.seen.metadata, facts.seen.spec, facts.seen.leader.status.pod_ip)
-        status = msgspec.structs.replace(status, leader_address=status.leader_address or address)
+        status = msgspec.structs.replace(status, leader_address=address)
     if not status.stage_time:
         status = msgspec.structs.replace(status, stage_time=rfc3339(facts.now))
     return status, None

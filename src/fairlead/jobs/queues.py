@@ -3,10 +3,16 @@
 from collections.abc import Iterable
 
 import msgspec
+import structlog
+from prometheus_client import Counter
 
 from fairlead.jobs.order import Cluster, PendingJob, amount_text
-from fairlead.jobs.spec import JOB_QUEUES, JobQueue, QueueStatus
-from fairlead.model.intents import PatchStatus
+from fairlead.jobs.spec import JOB_QUEUES, JobQueue, QueueSpec, QueueStatus
+from fairlead.model import mistakes
+from fairlead.model.intents import PatchStatus, RecordEvent, event
+from fairlead.model.quantity import QuantityError, nanos
+
+log = structlog.get_logger("fairlead.jobs")
 
 
 def plan_queues(
@@ -34,3 +40,44 @@ def plan_queues(
             patch = {**written, "used": {**written["used"], **gone}}
             intents.append(PatchStatus(kind=JOB_QUEUES, name=name, status=patch))
     return intents
+
+
+class UnreadableQueues:
+    """Queues with rules that cannot be read: each problem is logged, counted and reported on the queue once."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._known: dict[str, RecordEvent] = {}
+
+    def report(self, queues: Iterable[JobQueue]) -> list[RecordEvent]:
+        """The events that are to be recorded."""
+        found = {queue.metadata.key: each for queue in queues if (each := _problem_event(queue)) is not None}
+        new = [each for key, each in found.items() if self._known.get(key) != each]
+        for each in new:
+            self._counter.labels(JOB_QUEUES.name).inc()
+            log.warning("queue cannot be read", queue=each.regarding.name, problem=each.note)
+        self._known = found
+        return new
+
+
+def _problem_event(queue: JobQueue) -> RecordEvent | None:
+    problem = _problem(queue)
+    if not problem:
+        return None
+    # Its version changes whenever its status does, which is no new problem.
+    about = msgspec.structs.replace(queue.metadata, resource_version="")
+    note = f"JobQueue cannot be read as it is: {problem}"
+    return event(JOB_QUEUES, about, "Unreadable", note, action="Reading", warning=True)
+
+
+def _problem(queue: JobQueue) -> str:
+    try:
+        spec = msgspec.convert(queue.spec or {}, QueueSpec)
+    except msgspec.ValidationError as problem:
+        return mistakes.sentence(problem, queue.spec, "spec")
+    for name, amount in spec.quota.items():
+        try:
+            nanos(amount)
+        except QuantityError as problem:
+            return f"spec.quota.{name[:100]}: {problem}"
+    return ""

@@ -59,7 +59,8 @@ class JobSource:
         self._offers: dict[str, Offer] = {}
         self._changed: dict[str, None] = {}
         self._again: set[str] = set()
-        self._news: dict[str, News] = {}
+        self._outcomes: dict[str, UnitOutcome] = {}
+        self._lost: dict[str, dict[str, Loss]] = {}
         # By queue: what its jobs use, and how many of them have which queue policy.
         self._used: dict[str, dict[str, int]] = {}
         self._policies: dict[str, Counter[str]] = {}
@@ -76,7 +77,7 @@ class JobSource:
         """
         held = self._offers.get(unit.key)
         if held is not None:
-            if held.is_placed and self.news(unit.key).outcome not in (None, known.outcome):
+            if held.is_placed and self._outcomes.get(unit.key) not in (None, known.outcome):
                 return
             if held.unit == unit and held.job == job and not held.is_placed:
                 return
@@ -87,8 +88,8 @@ class JobSource:
             self._change(unit.key)
 
     def withdraw(self, key: str) -> None:
-        self._news.pop(key, None)
-        self._refused.pop(key, None)
+        for kept in (self._outcomes, self._lost, self._refused):
+            kept.pop(key, None)
         if key in self._offers:
             self._account(key, None)
             del self._offers[key]
@@ -111,19 +112,17 @@ class JobSource:
             await self._taken.wait()
 
     def news(self, key: str) -> News:
-        return self._news.get(key, News())
+        return News(self._outcomes.get(key), dict(self._lost.get(key, ())))
 
     def settle(self, key: str, news: News) -> None:
         """That news is in the status now, or was dropped; what came later stays."""
-        held = self._news.get(key)
-        if held is None:
-            return
-        lost = {member: loss for member, loss in held.lost.items() if member not in news.lost}
-        outcome = held.outcome if held.outcome is not news.outcome else None
-        if outcome is None and not lost:
-            del self._news[key]
-        else:
-            self._news[key] = News(outcome, lost)
+        if self._outcomes.get(key) is news.outcome:
+            self._outcomes.pop(key, None)
+        lost = self._lost.get(key, {})
+        for member in news.lost:
+            lost.pop(member, None)
+        if not lost:
+            self._lost.pop(key, None)
 
     def cluster(self) -> Cluster:
         return Cluster(self._totals(), self._used, self._queues())
@@ -190,14 +189,18 @@ class JobSource:
 
     def reset(self) -> None:
         """A new term: what an earlier one offered is of the past."""
-        for kept in (self._offers, self._changed, self._again, self._news, self._used, self._policies, self._refused):
+        self._begin_anew()
+        for kept in (self._offers, self._changed, self._again, self._used, self._policies, self._refused):
             kept.clear()
-        self._begun = False
 
     def begin(self, wake: Callable[[], None]) -> None:
         self._wake_loop = wake
-        self._news.clear()
+        self._begin_anew()
         self._changed = dict.fromkeys(self._offers)
+
+    def _begin_anew(self) -> None:
+        self._outcomes.clear()
+        self._lost.clear()
         self._begun = False
 
     def is_ready(self) -> bool:
@@ -257,7 +260,7 @@ class JobSource:
         offer = self._offers.get(outcome.unit)
         if offer is None:
             return
-        self._news[outcome.unit] = News(outcome, self.news(outcome.unit).lost)
+        self._outcomes[outcome.unit] = outcome
         if isinstance(outcome, UnitPlaced):
             # The next decision reckons with it, though the status is not written yet.
             nodes = {placed.pod: placed.node for placed in outcome.placed}
@@ -275,8 +278,7 @@ class JobSource:
 
     def lost(self, place: LostPlace) -> None:
         log.info("place lost", job=place.unit, pod=place.member, node=place.node, loss=place.loss.value)
-        news = self.news(place.unit)
-        self._news[place.unit] = News(news.outcome, {**news.lost, place.member: place.loss})
+        self._lost.setdefault(place.unit, {})[place.member] = place.loss
         self._wake_job(place.unit)
 
 

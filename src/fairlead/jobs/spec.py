@@ -5,6 +5,7 @@ validation is one job's problem and stops no other.
 """
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
@@ -15,7 +16,9 @@ from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ApiStruct, Condition
 from fairlead.model.numbers import Int32
 from fairlead.model.pod_state import PodState
-from fairlead.model.quantity import Quantity
+from fairlead.model.quantity import Quantity, QuantityError, nanos
+from fairlead.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY
+from fairlead.model.taints import CORDON, PREFER_NO_SCHEDULE, UNREADY_KEYS, Taint
 
 Json = dict[str, Any]
 
@@ -36,7 +39,18 @@ MOST_WORKERS: Final = 10_000
 """Of all sets of a job together: what is done for a job in one step is in proportion to it."""
 LONGEST_NAME: Final = 63
 MOST_SECONDS: Final = 2**31 - 1
+MOST_COUNT: Final = 2**31 - 1
+"""Of what a status counts."""
 DEFAULT_QUEUE: Final = "default"
+MOST_QUOTAS: Final = 64
+LONGEST_QUANTITY: Final = 64
+HUGEPAGES: Final = "hugepages-"
+PLAIN_RESOURCES: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
+NO_LABEL: Final = "must not have dots: it begins the names of pods and of a Service, which are DNS labels"
+NO_AMOUNT: Final = "must be a quantity that is not negative, such as 4, 500m or 16Gi"
+NO_RESOURCE: Final = (
+    "must name resources as pods request them: cpu, memory, ephemeral-storage, hugepages-<size> or <domain>/<name>"
+)
 
 Stage = Literal["Pending", "Starting", "Running", "Rescheduling", "Succeeded", "Failed"]
 ScheduleState = Literal["Unscheduled", "ScheduledSucceed", "ScheduledFailed", "ScheduledPartly"]
@@ -64,6 +78,8 @@ PLACEMENT_POLICIES: Final[tuple[str, ...]] = get_args(PlacementPolicy)
 QUEUE_POLICIES: Final[tuple[str, ...]] = get_args(QueuePolicy)
 
 DnsLabel = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+
+Count = Annotated[int, Meta(ge=0, le=MOST_COUNT)]
 
 
 def _described(text: str) -> Meta:
@@ -166,10 +182,6 @@ class JobSpec(ApiStruct, frozen=True):
         return next((each for each in self.worker_sets if each.name == name), None)
 
 
-def no_such_queue(name: str) -> str:
-    return f"there is no JobQueue {name!r}; create it or name another in spec.queue"
-
-
 # --- status -----------------------------------------------------------------------------------------------
 
 
@@ -207,29 +219,29 @@ class JobStatus(ApiStruct, frozen=True):
     message: str = ""
     conditions: tuple[Condition, ...] = ()
     observed_generation: int = 0
-    restarts: Annotated[int, _described("Restarts of the leader that count.")] = 0
+    restarts: Annotated[Count, _described("Restarts of the leader that count.")] = 0
     worker_restarts: Annotated[
-        dict[str, dict[str, int]], _described("Worker set, index: restarts of that worker.")
+        dict[str, dict[str, Count]], _described("Worker set, index: restarts of that worker.")
     ] = {}
     leader_address: Annotated[str, _described("What workers get as TYJOB_LEADER_ADDRESS.")] = ""
-    total_workers: int = 0
-    ready_workers: int = 0
+    total_workers: Count = 0
+    ready_workers: Count = 0
     ready: Annotated[str, _described("readyWorkers/totalWorkers, for a column.")] = ""
-    failed_workers: Annotated[int, _described("Workers that are not restarted any more.")] = 0
+    failed_workers: Annotated[Count, _described("Workers that are not restarted any more.")] = 0
     start_time: str = ""
     completion_time: str = ""
     last_schedule_time: str = ""
-    queue_position: Annotated[int, _described("Its position among the pending jobs of its queue, from 1.")] = 0
+    queue_position: Annotated[Count, _described("Its position among the pending jobs of its queue, from 1.")] = 0
     share: Annotated[float, _described("The dominant share by which DRF orders it.")] = 0.0
-    quorum: Annotated[int, _described("So many pods were placed together or not at all.")] = 0
-    attempt: Annotated[int, _described("How often its pods were created anew.")] = 0
+    quorum: Annotated[Count, _described("So many pods were placed together or not at all.")] = 0
+    attempt: Annotated[Count, _described("How often its pods were created anew.")] = 0
     allocations: Allocations = Allocations()
     explain: Explain | None = None
     stage_time: Annotated[str, _described("When the stage was entered.")] = ""
     below_quorum_since: str = ""
-    never_fits_cycles: Annotated[int, _described("How often in a row the job was proven never to fit.")] = 0
+    never_fits_cycles: Annotated[Count, _described("How often in a row the job was proven never to fit.")] = 0
     retry_after: Annotated[str, _described("It is not planned again before.")] = ""
-    backoffs: Annotated[int, _described("How often in a row its places were released.")] = 0
+    backoffs: Annotated[Count, _described("How often in a row its places were released.")] = 0
 
 
 class TYJob(ApiObject, frozen=True):
@@ -253,7 +265,8 @@ class QueueSpec(ApiStruct, frozen=True):
         int, Meta(ge=1, le=1_000_000, description="A queue of weight 2 may use twice as much before others go first.")
     ] = 1
     quota: Annotated[
-        dict[str, int | str], Meta(max_length=64, description="The most that pods of its jobs may request together.")
+        dict[str, int | str],
+        Meta(max_length=MOST_QUOTAS, description="The most that pods of its jobs may request together."),
     ] = {}
     max_priority: Annotated[int, Meta(ge=1, le=10, description="Jobs of a higher spec.priority count as this.")] = 10
     strict_fifo: Annotated[bool, _described("A job that does not fit holds up all later ones of the queue.")] = (
@@ -336,6 +349,7 @@ SERVICES: Final = Kind("", "v1", "services", "Service", ApiObject)
 
 class JobNodeSpec(ApiStruct):
     unschedulable: bool = False
+    taints: tuple[Taint, ...] | None = None
 
 
 class JobNodeStatus(ApiStruct):
@@ -357,6 +371,14 @@ class JobNode(ApiObject):
     @property
     def is_usable(self) -> bool:
         return self.is_ready and not self.spec.unschedulable
+
+    @property
+    def repelling(self) -> tuple[Taint, ...]:
+        """What takes a place there from a pod that does not exist and does not tolerate it: the node is cordoned, or
+        not ready."""
+        cordon = (CORDON,) if self.spec.unschedulable else ()
+        known = () if self.is_ready else self.spec.taints or ()
+        return (*cordon, *(each for each in known if each.key in UNREADY_KEYS and each.effect != PREFER_NO_SCHEDULE))
 
 
 JOB_NODES: Final = Kind("", "v1", "nodes", "Node", JobNode, namespaced=False)
@@ -383,11 +405,54 @@ def parse_status(job: TYJob) -> tuple[JobStatus, str]:
 
 
 def parse_queue(queue: JobQueue | None) -> QueueSpec:
-    """A queue that makes no sense counts as one without rules."""
+    """A queue that makes no sense counts as one without rules; none of its jobs is planned (`queue_problem`)."""
+    parsed = _read_queue(queue) if queue is not None else QueueSpec()
+    return parsed if isinstance(parsed, QueueSpec) else QueueSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProblem:
+    """Why no job of a queue is planned: the condition of its jobs, and the message."""
+
+    condition: str
+    message: str
+
+
+def queue_problem(name: str, queue: JobQueue | None) -> QueueProblem | None:
+    """`queue`: the JobQueue of that name, where there is one."""
+    if queue is None:
+        missing = f"there is no JobQueue {name!r}; create it or name another in spec.queue"
+        return QueueProblem("QueueNotFound", missing) if name != DEFAULT_QUEUE else None
+    parsed = _read_queue(queue)
+    if isinstance(parsed, QueueSpec):
+        return None
+    return QueueProblem("QueueInvalid", f"JobQueue {name!r} is invalid, and its jobs wait until it is mended: {parsed}")
+
+
+def _read_queue(queue: JobQueue) -> QueueSpec | str:
+    """The spec, or why it makes no sense; the server checks the same rules where the CRD is applied."""
     try:
-        return msgspec.convert(queue.spec or {}, QueueSpec) if queue is not None else QueueSpec()
-    except msgspec.ValidationError:
-        return QueueSpec()
+        spec = msgspec.convert(queue.spec or {}, QueueSpec)
+    except msgspec.ValidationError as problem:
+        return mistakes.sentence(problem, queue.spec, "spec")
+    for name, amount in spec.quota.items():
+        if not _is_amount(amount):
+            return f"spec.quota.{name[:100]}: {NO_AMOUNT}, got {mistakes.shown(amount)}"
+        if not is_requested(name):
+            return f"spec.quota.{name[:100]}: {NO_RESOURCE}"
+    return spec
+
+
+def _is_amount(quantity: int | str) -> bool:
+    try:
+        return nanos(quantity) >= 0
+    except QuantityError:
+        return False
+
+
+def is_requested(resource: str) -> bool:
+    """Whether pods can request it, by its name: a quota of anything else would limit nothing."""
+    return resource in PLAIN_RESOURCES or resource.startswith(HUGEPAGES) or "/" in resource
 
 
 def problems(job: str, spec: JobSpec) -> list[str]:
@@ -419,6 +484,8 @@ def problems(job: str, spec: JobSpec) -> list[str]:
     )
     if longest > LONGEST_NAME:
         found.append(f"metadata.name: pod names would have {longest} characters, at most {LONGEST_NAME} are allowed")
+    if "." in job:
+        found.append(f"metadata.name: {NO_LABEL}")
     try:
         shared = {each.name for each in msgspec.convert(spec.volumes, tuple[_NamedPart, ...])}
     except msgspec.ValidationError as problem:

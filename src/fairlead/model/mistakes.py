@@ -41,13 +41,13 @@ def sentence(
     if expected is None:
         return f"{field}: {text}"
     kinds = " or ".join(_WORDS.get(each, each) for each in expected[1].split(" | ") if each != "null")
-    return f"{field}: must be {kinds}{_bound(expected[3])}, got {_shown(value)}"
+    return f"{field}: must be {kinds}{_bound(expected[3])}, got {shown(value)}"
 
 
 def not_one_of(field: str, value: Any, allowed: Sequence[str]) -> str:
     near = difflib.get_close_matches(str(value).lower(), [each.lower() for each in allowed], 1, 0.5)
     hint = next((f"; did you mean {each}?" for each in allowed if near and each.lower() == near[0]), "")
-    return f"{field}: {_shown(value)} is not one of {', '.join(allowed)}{hint}"
+    return f"{field}: {shown(value)} is not one of {', '.join(allowed)}{hint}"
 
 
 def _bound(text: str) -> str:
@@ -69,6 +69,6 @@ def _value(document: Any, path: str) -> Any:
     return document
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     text = repr(value) if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"

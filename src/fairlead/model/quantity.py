@@ -6,6 +6,7 @@ exact and rounding happens where Kubernetes rounds: once, upwards, when a whole 
 
 import re
 from functools import lru_cache
+from typing import Any
 
 # What a quantity may be in JSON or YAML: the API server always writes text, people also write numbers.
 Quantity = str | int | float
@@ -31,6 +32,14 @@ def nanos(quantity: Quantity) -> int:
     """The quantity in billionths; anything finer is rounded away from zero, as the API server does."""
     # Long ones are rare, and caching them would fill the memory.
     return _kept(quantity) if not isinstance(quantity, str) or len(quantity) <= _MOST_KEPT else _read(quantity)
+
+
+def is_quantity(value: Any) -> bool:
+    try:
+        nanos(value)
+    except (QuantityError, TypeError):
+        return False
+    return True
 
 
 def _read(quantity: Quantity) -> int:

@@ -1,4 +1,4 @@
-"""The structural schema of a struct, for a CustomResourceDefinition.
+"""CustomResourceDefinitions of our own kinds, with the structural schemas of their structs.
 
 What msgspec says about a struct is nearly it; a definition may hold no references, no closed objects, and no unions but
 "or null" and "whole number or text". Docstrings and field descriptions carry over, so that `kubectl explain` shows
@@ -6,9 +6,12 @@ them, and so does every `x-kubernetes-…` of a field's `extra_json_schema`. Wit
 struct would.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+
+from fairlead.model.kinds import Kind
 
 _KEPT = (
     "type", "description", "enum", "format", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems",
@@ -73,3 +76,64 @@ def _kept(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("default") is not None:
         found["default"] = msgspec.json.decode(msgspec.json.encode(schema["default"]))
     return found
+
+
+def custom_resource_definition(
+    kind: Kind[Any],
+    properties: dict[str, Any],
+    columns: Iterable[Sequence[str]],
+    *,
+    description: str | None = None,
+    required: Sequence[str] = ("spec",),
+    rules: Sequence[dict[str, Any]] = (),
+    short_names: Sequence[str] = (),
+    categories: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The CustomResourceDefinition of a kind in one version, with the schemas of `spec` and, if any, `status`.
+
+    A column has a name, a type, a JSONPath and, if any, a description.
+    """
+    meta: dict[str, Any] = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+    }
+    schema: dict[str, Any] = {
+        "type": "object",
+        **({"description": description} if description else {}),
+        "required": list(required),
+        "properties": {**meta, **properties},
+        **({"x-kubernetes-validations": list(rules)} if rules else {}),
+    }
+    keys = ("name", "type", "jsonPath", "description")
+    version: dict[str, Any] = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        **({"subresources": {"status": {}}} if "status" in properties else {}),
+        "additionalPrinterColumns": [
+            {key: text for key, text in zip(keys, column, strict=False) if text} for column in columns
+        ],
+        "schema": {"openAPIV3Schema": schema},
+    }
+    names: dict[str, Any] = {
+        "plural": kind.plural,
+        "singular": kind.kind.lower(),
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+    }
+    if short_names:
+        names["shortNames"] = list(short_names)
+    if categories:
+        names["categories"] = list(categories)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.name, "labels": {"app.kubernetes.io/name": "fairlead"}},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "names": names,
+            "versions": [version],
+        },
+    }

@@ -9,6 +9,7 @@ NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 UNSCHEDULABLE_KEY: Final = "node.kubernetes.io/unschedulable"
+UNREADY_KEYS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
 
 class Taint(ApiStruct):

@@ -38,6 +38,7 @@ OTHER_BIZ: Final = "BIZ_IDENTITY_MISMATCH"
 """Of a Python base, which reads an artefact before it installs it."""
 
 MOST_MODULES: Final = 10_000
+MOST_CPUS: Final = 4096
 MOST_TRACE: Final = 65536
 
 Fields = Mapping[str, Any]
@@ -245,6 +246,8 @@ class Health:
     uptime_s: float | None = None
     stack: str = ""
     """`python` where it says so; Java bases do not."""
+    cpus: int = 0
+    """0 where it does not say."""
 
     @property
     def capacity_bytes(self) -> int:
@@ -270,6 +273,7 @@ def health_of(answer: Answer) -> Health | None:
         _bytes(jvm, "java used metaspace"),
         float(uptime) if isinstance(uptime, int | float) and 0 <= uptime < 1e12 else None,
         "python" if isinstance(health.get("python"), dict) else "",
+        count if 0 < (count := number_of(fields_of(health, "cpu"), "count")) <= MOST_CPUS else 0,
     )
 
 

@@ -49,7 +49,8 @@ def liveness(silent_s: float, is_active: bool, is_pod_leaving: bool = False) -> 
 class NodeOptions:
     env: str = "dev"
     pods: int = 110
-    cpu: str = "1"
+    cpu: str = ""
+    """Of every base; nothing: as many as the base says it has."""
     memory_bytes: int = 512 << 20
     """Of a base that names no limit for its modules."""
     endpoint_host: str = ""
@@ -85,7 +86,7 @@ def node_profile(
         ip=beat.ip or "127.0.0.1",
         internal_dns=options.endpoint_host,
         capacity={
-            "cpu": options.cpu,
+            "cpu": options.cpu or str(health.cpus if health is not None and health.cpus else 1),
             "memory": _ki(memory),
             "pods": str(options.pods),
             names.MODULE_MEMORY: str(memory),

@@ -6,6 +6,7 @@ from its silence. Used by `modules.bases`.
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Final
 
 from fairlead.cluster.client import Client
@@ -29,9 +30,17 @@ class BasePodSpec(ApiStruct):
     host_network: bool = False
 
 
-class BasePodStatus(ApiStruct, rename={"pod_ip": "podIP", "phase": "phase"}):
+class PodAddress(ApiStruct):
+    ip: str = ""
+
+
+class BasePodStatus(ApiStruct, rename={"pod_ip": "podIP", "pod_ips": "podIPs", "phase": "phase"}):
     phase: str = ""
     pod_ip: str = ""
+    pod_ips: tuple[PodAddress, ...] | None = None
+
+    def has_address(self, text: str) -> bool:
+        return bool(text) and text in (self.pod_ip, *(each.ip for each in self.pod_ips or ()))
 
 
 class BasePod(ApiObject, frozen=True):
@@ -48,6 +57,16 @@ INDEXES: Final = {
     BY_ADDRESS: lambda pod: (pod.status.pod_ip,) if pod.status.pod_ip and not pod.spec.host_network else (),
     BY_UID: lambda pod: (pod.metadata.uid,),
 }
+
+
+class Sighting(Enum):
+    """What A says of the pod that a base says it is."""
+
+    UNKNOWN = auto()
+    THERE = auto()
+    AT_ANOTHER_ADDRESS = auto()
+    """There is such a pod, and nothing but the base's word that it is its own."""
+    MISSING = auto()
 
 
 class BasePods:
@@ -103,15 +122,18 @@ class BasePods:
             async for part in parts:
                 yield part
 
-    async def is_gone(self, beat: Heartbeat) -> bool:
-        """Whether A confirms that the base's pod is no more."""
-        if not beat.pod_uid or not self.is_synced or self.by_uid(beat.pod_uid) is not None:
-            return False
-        try:
-            found = await self._client.find(POD_KIND, beat.pod_name, beat.pod_namespace)
-        except ClusterError:
-            return False
-        return found is None or found.metadata.uid != beat.pod_uid
+    async def look_for(self, beat: Heartbeat) -> Sighting:
+        if not beat.pod_uid or not self.is_synced:
+            return Sighting.UNKNOWN
+        found = self.by_uid(beat.pod_uid)
+        if found is None:
+            try:
+                found = await self._client.find(POD_KIND, beat.pod_name, beat.pod_namespace)
+            except ClusterError:
+                return Sighting.UNKNOWN
+        if found is None or found.metadata.uid != beat.pod_uid:
+            return Sighting.MISSING
+        return Sighting.THERE if found.status.has_address(beat.ip) else Sighting.AT_ANOTHER_ADDRESS
 
 
 def beat_of(pod: BasePod) -> Heartbeat:

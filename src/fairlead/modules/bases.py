@@ -22,13 +22,15 @@ from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Writer
 from fairlead.model.intents import Delete
 from fairlead.model.node import Node
+from fairlead.model.undecodable import UNDECODABLE
 from fairlead.modules.arklet import Health
 from fairlead.modules.base_node import Liveness, NodeOptions, is_activated, liveness, node_name, node_profile, remember
-from fairlead.modules.base_pods import BasePods, beat_of
+from fairlead.modules.base_pods import BasePods, Sighting, beat_of
 from fairlead.modules.client import ArkletClient, TlsAddress, TunnelAddress
 from fairlead.modules.healer import Healer
 from fairlead.modules.heartbeats import JAVA, Heartbeat, merged
-from fairlead.modules.names import BASE_NAME, BEGUN, LEDGER
+from fairlead.modules.left_out import LeftOut, ignore
+from fairlead.modules.names import BASE_NAME, BEGUN, KNOWN_POD_UID, LEDGER, MODULE_MEMORY
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
@@ -50,11 +52,15 @@ DISCOVER_S = 15.0
 PODS_READ_S = 5.0
 """How long a base that is heard first waits for the pods of bases to be read."""
 MOST_BASES = 5000
+SIZES = frozenset({"cpu", "memory", MODULE_MEMORY})
+"""What a node offers as its base says."""
 MOST_LEDGER = 2000
 LEDGER_S = 10.0
 """How long an install waits for the ledger to be written, before it tries again."""
+REFUSED_AGAIN_S = 600.0
+"""A base that is refused is logged once in this time for each address; every heartbeat is counted."""
 LINES_PER_S, LINES_AT_ONCE = 1.0, 20
-"""How many refused heartbeats are logged; each is counted."""
+"""How many such lines there are for all addresses together."""
 DIRECT_S = 60.0
 """A base that is heard over HTTP and through a broker is called directly; through the broker after this silence."""
 
@@ -93,7 +99,7 @@ def read_ledger(text: str) -> frozenset[str]:
     """The keys on a node; what cannot be read names none, and then nothing is removed."""
     try:
         return frozenset(msgspec.json.decode(text, type=list[str])[:MOST_LEDGER]) if text else frozenset()
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return frozenset()
 
 
@@ -101,7 +107,7 @@ def read_begun(text: str) -> dict[str, tuple[str, ...]]:
     """The installs that a node says were begun; what cannot be read names none."""
     try:
         return msgspec.json.decode(text, type=dict[str, tuple[str, ...]]) if text else {}
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return {}
 
 
@@ -125,11 +131,17 @@ class Base:
     is_active: bool = True
     is_pod_leaving: bool = False
     is_pod_gone: bool = False
+    known_pod_uid: str = ""
+    """The uid by which its pod was found on A once, at its address. What A never had is elsewhere, and not gone."""
+    is_pod_another_s: bool = False
+    """A has no such pod, or has it at another address: it is none of the base's that could be deleted."""
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     direct_s: float = -math.inf
     """When it was last heard of over HTTP, where it is heard through a broker too."""
     is_released: bool = False
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    """What its node offered before us: until the base is asked, it offers that."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -172,10 +184,12 @@ class Bases:
         healer: Healer | None = None,
         is_ours: Callable[[str], bool] = lambda name: True,
         find_node: Callable[[str], Awaitable[Node | None]] | None = None,
+        left_out: LeftOut = ignore,
     ) -> None:
         """`count` is told what became of each heartbeat; `claim` makes a node ours; `known_name`: the node that a base
         has already, whoever serves it; `is_ours`: whether we should serve a node that does not exist yet; `find_node`
-        reads a node from the server."""
+        reads a node from the server; `left_out` is told of lists that are too long for a node."""
+        self._left_out = left_out
         self._kubelet = kubelet
         self._writer = writer
         self._provider = provider
@@ -198,7 +212,8 @@ class Bases:
         self._bases: dict[str, Base] = {}
         self._names: dict[str, str] = {}
         self._checking: set[str] = set()
-        self._refusals = Limits(LINES_PER_S, LINES_AT_ONCE)
+        self._refusals = Limits(1 / REFUSED_AGAIN_S, 1)
+        self._lines = Limits(LINES_PER_S, LINES_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
         provider.keep_ledger(self._write_ledger)
         provider.read_base_logs(self._base_log)
@@ -251,6 +266,7 @@ class Bases:
             self._names[beat.metadata.identity] = node.name
             now_s = self._clock.elapsed_s()
             base = Base(node.name, beat, now_s, is_active=True, direct_s=now_s if beat.port else -math.inf)
+            base.capacity = {key: str(value) for key, value in (node.status.capacity or {}).items() if key in SIZES}
             self._add(base, node.metadata.annotations)
         return True
 
@@ -304,8 +320,9 @@ class Bases:
         is_base_pod = self._pods is not None and self._pods.at(beat.ip) is not None
         if (problem := self._trust.problem(beat, peer, token, is_base_pod=is_base_pod)) is not None:
             self._count("refused")
-            if not self._refusals.take("", self._clock.elapsed_s()):
-                log.warning("heartbeat refused", base=beat.metadata.identity[:200], reason=problem)
+            now_s = self._clock.elapsed_s()
+            if not self._refusals.take(peer, now_s) and not self._lines.take("", now_s):
+                log.warning("heartbeat refused", base=beat.metadata.identity[:200], peer=peer, reason=problem)
             raise Refused(problem)
         return self.complete(beat)
 
@@ -412,6 +429,8 @@ class Bases:
     def _add(self, base: Base, annotations: Mapping[str, str] = MappingProxyType({})) -> None:
         """`annotations`: of the node that there is already."""
         self._bases[base.name] = base
+        pod = self._pods.at(base.beat.ip) if self._pods is not None else None
+        base.known_pod_uid = pod.metadata.uid if pod is not None else annotations.get(KNOWN_POD_UID, "")
         if self._healer is not None:
             self._healer.add(base.name, annotations)
         ledger, begun = read_ledger(annotations.get(LEDGER, "")), read_begun(annotations.get(BEGUN, ""))
@@ -449,9 +468,8 @@ class Bases:
         base.is_active = is_activated(health)
         if self._healer is not None:
             is_exhausted = self._provider.is_exhausted(base.name)
-            self._healer.observe(
-                base.name, base.beat, health, is_exhausted=is_exhausted, is_pod_leaving=base.is_pod_leaving
-            )
+            beat = replace(base.beat, pod_uid="") if base.is_pod_another_s else base.beat
+            self._healer.observe(base.name, beat, health, is_exhausted=is_exhausted, is_pod_leaving=base.is_pod_leaving)
         self._describe(base)
         await self._provider.poll(base.name, base.beat.metadata.stack)
 
@@ -503,8 +521,14 @@ class Bases:
 
     async def _look_at_pod(self, base: Base) -> None:
         if self._pods is not None and base.beat.pod_uid:
-            base.is_pod_gone = await self._pods.is_gone(base.beat)
-            base.is_pod_leaving = base.is_pod_gone or self._pods.is_leaving(base.beat.pod_uid)
+            uid, seen = base.beat.pod_uid, await self._pods.look_for(base.beat)
+            if uid != base.beat.pod_uid:
+                return  # it is another one by now
+            base.known_pod_uid = uid if seen is Sighting.THERE else base.known_pod_uid
+            is_its_own = base.known_pod_uid == uid
+            base.is_pod_another_s = not is_its_own and seen is not Sighting.UNKNOWN
+            base.is_pod_gone = is_its_own and seen is Sighting.MISSING
+            base.is_pod_leaving = is_its_own and (base.is_pod_gone or self._pods.is_leaving(uid))
 
     async def _discover(self, pods: BasePods) -> None:
         """Base pods that nobody has heard of: asked at arklet's port, if they are ours to serve."""
@@ -537,17 +561,25 @@ class Bases:
     def _profile(self, base: Base) -> Profile:
         standing = self._standing(base)
         ledger, begun = sorted(self._provider.ledger(base.name)), sorted(self._provider.begun(base.name).items())
+        for what, count in (("installed-modules", len(ledger)), ("begun-installs", len(begun))):
+            if count > MOST_LEDGER:
+                self._left_out(what, base.name, count - MOST_LEDGER)
         notes = {
             LEDGER: msgspec.json.encode(ledger[:MOST_LEDGER]).decode(),
             BEGUN: msgspec.json.encode(dict(begun[:MOST_LEDGER])).decode(),
+            **({KNOWN_POD_UID: base.known_pod_uid} if base.known_pod_uid else {}),
         }
         port = self._ports.port_of(base.name) if self._ports is not None else 0
         options = replace(self._options, endpoint_port=port)
-        if self._healer is None:
-            return node_profile(base.name, base.beat, base.health, standing, options, notes)
-        notes |= self._healer.annotations(base.name)
-        taints, conditions = self._healer.taints(base.name), (self._healer.condition(base.name),)
-        return node_profile(base.name, base.beat, base.health, standing, options, notes, taints, conditions)
+        taints: tuple[dict[str, str], ...] = ()
+        conditions: tuple[dict[str, str], ...] = ()
+        if self._healer is not None:
+            notes |= self._healer.annotations(base.name)
+            taints, conditions = self._healer.taints(base.name), (self._healer.condition(base.name),)
+        profile = node_profile(base.name, base.beat, base.health, standing, options, notes, taints, conditions)
+        if base.health is not None:
+            return profile
+        return replace(profile, capacity={**profile.capacity, **base.capacity})
 
     def describe(self, name: str) -> None:
         """Something else about the node has changed."""

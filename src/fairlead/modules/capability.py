@@ -32,6 +32,7 @@ from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
 from fairlead.modules.endpoint import certificate_of
 from fairlead.modules.heal_grants import GrantWriter, parse_window
 from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, BaseMetadata, Unreadable, parse_heartbeat, parse_metadata
+from fairlead.modules.left_out import count_left_out
 from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT
 from fairlead.modules.replica import Replica, lease_mirrors, node_mirror, reached_at, serve_bases, tls_to_bases
 from fairlead.modules.surge import Surges
@@ -95,6 +96,7 @@ class Modules(Capability):
             ["outcome"],
             registry=runtime.metrics.registry,
         )
+        self._left_out = count_left_out(runtime.metrics.registry, runtime.clock)
 
     def servers(self) -> Sequence[Listener]:
         return (Listener("heartbeats of bases", self._listening()),)
@@ -140,6 +142,7 @@ class Modules(Capability):
             self._baseline_of,
             lambda outcome: self._heartbeats.labels(outcome).inc(),
             self._set_replica,
+            self._left_out,
         )
 
     def _set_replica(self, replica: Replica | None) -> None:

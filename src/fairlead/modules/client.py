@@ -16,6 +16,7 @@ from fairlead.cluster.connector import connector
 from fairlead.cluster.fence import Fence, fenced_sockets
 from fairlead.modules import arklet
 from fairlead.modules.arklet import Answer, Health
+from fairlead.modules.left_out import LeftOut, ignore
 from fairlead.modules.spec import Module, ModuleState
 from fairlead.modules.traces import traceparent
 from fairlead.modules.tunnel import MqttTunnel, is_sent_by_tunnel
@@ -54,8 +55,11 @@ class ArkletClient:
         sender: str = "",
         tunnel: MqttTunnel | None = None,
         tls: ssl.SSLContext | None = None,
+        left_out: LeftOut = ignore,
     ) -> None:
-        """`sender`: the replica, for whoever reads what a base was asked; `tls`: for bases that speak it."""
+        """`sender`: the replica, for whoever reads what a base was asked; `tls`: for bases that speak it; `left_out` is
+        told of lists that are too long."""
+        self._left_out = left_out
         self._session = session
         self._tls = tls
         self._token = token
@@ -119,7 +123,19 @@ class ArkletClient:
         answer = await self.call(address, arklet.QUERY_ALL, {})
         if answer.problem or answer.code != arklet.SUCCESS:
             return None
-        return arklet.states_of(answer.data)
+        return arklet.states_of(self._bounded("modules", address, answer.data))
+
+    async def stats(self, address: tuple[str, int]) -> list[arklet.Fields]:
+        """What the modules of the base use, as far as it says."""
+        answer = await self.call(address, arklet.STATS, {})
+        listed = self._bounded("stats", address, answer.data)
+        return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+    def _bounded(self, what: str, address: tuple[str, int], data: Any) -> Any:
+        if not isinstance(data, list) or len(data) <= arklet.MOST_MODULES:
+            return data
+        self._left_out(what, f"{address[0]}:{address[1]}", len(data) - arklet.MOST_MODULES)
+        return data[: arklet.MOST_MODULES]
 
     async def health(self, address: tuple[str, int]) -> Health | None:
         return arklet.health_of(await self.call(address, arklet.HEALTH, {}))

@@ -25,7 +25,7 @@ from fairlead.model.node import Node
 from fairlead.model.taints import Taint, Toleration
 from fairlead.modules import healing
 from fairlead.modules.arklet import Health
-from fairlead.modules.base_pods import POD_KIND, BasePods
+from fairlead.modules.base_pods import POD_KIND, BasePods, Sighting
 from fairlead.modules.client import ArkletClient
 from fairlead.modules.healing import HealInput, HealPlan, HealPod, HealState, Limits, Pressure, plan_heal
 from fairlead.modules.heartbeats import Heartbeat
@@ -255,7 +255,7 @@ class Healer:
         """As API server A has it now, so that no pod is deleted twice."""
         if self._pods is None or not beat.pod_uid:
             return False
-        return self._pods.is_leaving(beat.pod_uid) or await self._pods.is_gone(beat)
+        return self._pods.is_leaving(beat.pod_uid) or await self._pods.look_for(beat) is Sighting.MISSING
 
     async def _delete_base(self, name: str, beat: Heartbeat) -> str:
         if self._pods is None:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from fairlead.model.times import parse_time_or_none, rfc3339
+from fairlead.model.undecodable import UNDECODABLE
 
 STATE: Final = "base.koupleless.io/heal-state"
 GRANT: Final = "base.koupleless.io/heal-grant"
@@ -57,14 +58,14 @@ def read_state(text: str) -> HealState | None:
     """What cannot be read is no state: pressure that is still there is found again."""
     try:
         return msgspec.json.decode(text, type=HealState) if text else None
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
 
 
 def read_grant(text: str) -> Grant | None:
     try:
         return msgspec.json.decode(text, type=Grant) if text else None
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
 
 

@@ -3,7 +3,7 @@
 Pure: pods, what bases report, and now. `modules.provider` carries out the commands.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,8 @@ from fairlead.nodes.spec import KubeletPod
 SWEEP_POLLS: Final = 2
 SWEEP_AGE_S: Final = 60.0
 SWEEP_PER_MINUTE: Final = 10
+FORGET_AGE_S: Final = 600.0
+"""As long as an install may take: one whose end nobody saw brings no module any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +94,12 @@ def plan_sweep(
         if stray.polls >= SWEEP_POLLS and now_s - stray.since_s >= SWEEP_AGE_S:
             due[state.key] = state
     return Sweep(strays, tuple(due.values())[: max(0, budget)], tuple(foreign.values()), len(due))
+
+
+def plan_forget(
+    keys: Iterable[str], present: Set[str], before: Mapping[str, float], *, now_s: float
+) -> tuple[dict[str, float], frozenset[str]]:
+    """Since when each key of a ledger is not `present`, on the base or in what pods ask for; those to be forgotten."""
+    absent = {key: before.get(key, now_s) for key in keys if key not in present}
+    gone = frozenset(key for key, since_s in absent.items() if now_s - since_s >= FORGET_AGE_S)
+    return {key: since_s for key, since_s in absent.items() if key not in gone}, gone

@@ -18,6 +18,7 @@ from fairlead.cluster.connector import connector
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.kubeconfig import Connection
 from fairlead.cluster.mirror import Mirror
+from fairlead.cluster.waits import first_of
 from fairlead.model.intents import Patch, RecordEvent, Regarding
 from fairlead.model.kinds import LEASES, Kind, Lease
 from fairlead.model.node import Node
@@ -31,6 +32,7 @@ from fairlead.modules.forwarding import MEMBER_HEADER, Forwarder, NotReached
 from fairlead.modules.healer import Healer
 from fairlead.modules.healing import Limits
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
+from fairlead.modules.left_out import LeftOut
 from fairlead.modules.members import KEY, URL, Members
 from fairlead.modules.names import COMPONENT, IDENTITY, POD_UID, VNODE, VNODE_LEASE
 from fairlead.modules.ownership import Ownership
@@ -130,25 +132,19 @@ class Replica:
         broker: BrokerAddress | None,
         baseline: Baseline,
         count: Callable[[str], None],
+        left_out: LeftOut,
     ) -> None:
         """`session` is for other replicas, `arklet` and `broker` for bases; `pods`: those of bases on API server A."""
         settings = member.settings.modules
         self._member = member
         self._nodes = node_mirror(member)
         self._node_leases, member_leases = lease_mirrors(member)
-        self._members = Members(
-            member_leases,
-            self._find_member_lease,
-            namespace=member.settings.namespace,
-            lease=member.settings.lease.name,
-            me=member.identity,
-            clock=member.clock,
-            is_alone=member.is_loopback,
-            duration_s=member.settings.lease.duration_s,
-        )
+        self._members = self._new_members(member_leases)
         self._baseline = baseline
         self._tunnel = self._open_tunnel(broker, count)
-        client = ArkletClient(arklet, trust.token, member.identity, self._tunnel, tls_to_bases(settings.arklet))
+        client = ArkletClient(
+            arklet, trust.token, member.identity, self._tunnel, tls_to_bases(settings.arklet), left_out
+        )
         self._provider = ArkletProvider(client, member.clock, self._may_act, self._new_sweeper(client))
         titles = NodeLeases(
             member.writer,
@@ -196,6 +192,7 @@ class Replica:
             healer=self._healer,
             is_ours=lambda name: self._ownership.owner(name) == member.identity,
             find_node=self._find_node,
+            left_out=left_out,
         )
         self._forwarder = Forwarder(session, self._members)
         self._count = count
@@ -203,6 +200,19 @@ class Replica:
     def announce(self, host: str, ports: NodePorts) -> None:
         """Where API servers find the kubelet of the nodes that this replica serves."""
         self._bases.announce(host, ports)
+
+    def _new_members(self, leases: Mirror[Any]) -> Members:
+        member = self._member
+        return Members(
+            leases,
+            self._find_member_lease,
+            namespace=member.settings.namespace,
+            lease=member.settings.lease.name,
+            me=member.identity,
+            clock=member.clock,
+            is_alone=member.is_loopback,
+            duration_s=member.settings.lease.duration_s,
+        )
 
     def _new_sweeper(self, client: ArkletClient) -> Sweeper | None:
         mode = self._member.settings.modules.sweep
@@ -233,7 +243,9 @@ class Replica:
         """Until the process stops, or the term ends and this is cancelled. `url`: where heartbeats are heard."""
         member = self._member
         for mirror in (self._nodes, self._node_leases):
-            await mirror.wait_synced()
+            await first_of(mirror.wait_synced(), member.stop.wait())
+        if member.stop.is_set():
+            return
         async with asyncio.TaskGroup() as tasks:
             kubelet = tasks.create_task(self.kubelet.run(), name="modules: kubelet")
             bases = tasks.create_task(self._bases.run(), name="modules: bases")
@@ -380,13 +392,14 @@ async def serve_bases(
     baseline: Baseline,
     count: Callable[[str], None],
     started: Callable[[Replica | None], None],
+    left_out: LeftOut,
 ) -> None:
     """One term; `started` is told of the replica while it serves. `connection`: to API server A, if it is another."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector()))
         arklet = await stack.enter_async_context(connections(None if member.is_loopback else member.lease))
         pods = await stack.enter_async_context(base_pods(member, connection))
-        replica = Replica(member, options, trust, session, arklet, pods, broker, baseline, count)
+        replica = Replica(member, options, trust, session, arklet, pods, broker, baseline, count, left_out)
         settings = member.settings.modules.kubelet
         endpoint = kubelet_endpoint(settings, replica.kubelet, member.reader, member.clock)
         ports = await stack.enter_async_context(endpoint)

@@ -15,6 +15,10 @@ from fairlead.nodes.spec import ContainerStatus, KubeletPod
 CREATING = "ModuleCreating"
 INSTALLING = "ModuleInstalling"
 BACK_OFF = "ModuleInstallBackOff"
+FAILED = "InstallFailed"
+KEPT = "ModuleKept"
+"""Of a pod that has failed by its policy: its other modules stay on the base until it is deleted."""
+"""Of a pod that is not tried again."""
 LOST = "ModuleLost"
 CONFLICT = "ModuleIdentityConflict"
 MISMATCH = "IdentityMismatch"
@@ -99,10 +103,14 @@ _REASONS = {
 }
 
 
+def _is_there(run: RunReport) -> bool:
+    return run.phase is RunPhase.RUNNING or run.reason == KEPT
+
+
 def pod_conditions(runs: Mapping[str, RunReport], containers: Iterable[str]) -> tuple[PodCondition, ...]:
     """Whether every module is installed, and whether every one serves."""
     names = list(containers)
-    absent = [name for name in names if name not in runs or runs[name].phase is not RunPhase.RUNNING]
+    absent = [name for name in names if name not in runs or not _is_there(runs[name])]
     if absent:
         first = runs.get(absent[0])
         if first is not None and first.phase is RunPhase.EXITED:

@@ -44,6 +44,8 @@ class ContainerRecord:
     """It was us who ended it: it comes back whatever the policy says of its exit code."""
     problem: Waiting | None = None
     retry_at: datetime | None = None
+    fails_pod: bool = False
+    """Its provider says that it is at its end for good, and the pod with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def observe(
         finished_at=rfc3339(ended_at),
         container_id=run.id,
     )
-    return replace(record, ended=ended, ended_at=ended_at)
+    return replace(record, ended=ended, ended_at=ended_at, fails_pod=run.fails_pod)
 
 
 def is_running(record: ContainerRecord, run: RunReport | None) -> bool:
@@ -129,6 +131,8 @@ def is_done(record: ContainerRecord, policy: str) -> bool:
 
 
 def restarts(record: ContainerRecord, policy: str) -> bool:
+    if record.fails_pod:
+        return False
     if record.ended is None or record.is_to_restart:
         return record.ended is not None
     return policy == "Always" or (policy == "OnFailure" and record.ended.exit_code != 0)

@@ -182,7 +182,8 @@ def plan_pod(
     pod = draft.pod
     _observe(draft, memory)
     memory = _with_end(pod, memory, now, draft.wakes)
-    is_stopping = memory.kill_at is not None or pod.is_finished
+    is_failing = any(record.fails_pod for record in draft.records.values())
+    is_stopping = memory.kill_at is not None or pod.is_finished or is_failing
     has_begun = any(draft.records[main.name].is_ordered for main in pod.spec.containers)
     are_done = has_begun and all(
         is_done(draft.records[main.name], policy_of(pod, main)) for main in pod.spec.containers

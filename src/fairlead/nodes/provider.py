@@ -137,6 +137,8 @@ class RunReport:
     """Of what runs: whether it can serve, as far as the provider knows; probes are asked besides."""
     has_failed_hook: bool = False
     """It is ended because what was to be done right after its start failed; `message` says how."""
+    fails_pod: bool = False
+    """Of what has exited: it is not to be tried again, whatever the restart policy; the pod fails as a whole."""
 
 
 @dataclass(frozen=True, slots=True)

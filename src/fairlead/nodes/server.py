@@ -24,6 +24,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError
 from fairlead.model.numbers import whole_number
 from fairlead.model.times import parse_time_or_none, rfc3339
+from fairlead.model.undecodable import UNDECODABLE
 from fairlead.nodes.controller import PodController
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.provider import LogOptions, NotNow, Unsupported, Usage
@@ -385,7 +386,7 @@ def reviewed(client: Client) -> TokenCheck:
                 body={"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec},
             )
             return msgspec.json.decode(may, type=Review).status.allowed
-        except (ClusterError, msgspec.DecodeError) as problem:
+        except (ClusterError, *UNDECODABLE) as problem:
             log.warning("token not reviewed", problem=str(problem))
             return False
 

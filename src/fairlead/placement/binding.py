@@ -4,7 +4,7 @@ A binding whose answer got lost is in doubt: its room stays taken until the serv
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -16,7 +16,7 @@ from fairlead.cluster.writer import Outcome, Writer
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.gpu_requests import DEVICES
 from fairlead.model.intents import Bind, Patch
-from fairlead.model.outcome import Placed
+from fairlead.model.outcome import Placed, VolumeChoice
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.volumes import SELECTED_NODE_ANNOTATION, PersistentVolume, PersistentVolumeClaim
 from fairlead.placement import events_and_conditions
@@ -27,6 +27,9 @@ log = structlog.get_logger("fairlead.placement")
 LOOK_AGAIN_S = 1.0
 # So long a binding may be in doubt. After that the watch has the last word: it shows the pod on its node, or not.
 MOST_IN_DOUBT_S = 60.0
+# How long a conflict waits for the watch to show what somebody else wrote, and how often one is tried again.
+MOST_UNSEEN_S = 10.0
+MOST_PROMISES = 5
 
 
 class Binder:
@@ -97,18 +100,10 @@ class Binder:
 
     async def _bind_volumes(self, placed: Placed, timeout_s: float) -> str:
         """Reserve a volume for each claim, or ask for one to be provisioned, and wait; a sentence if that fails."""
-        for choice in placed.volumes:
-            claim = self._catalog.claims.get(choice.claim)
-            if claim is None:
-                return f"claim {choice.claim} is gone"
-            intent = self._promise(claim, choice.volume, placed.node)
-            if isinstance(intent, str):
-                return intent
-            if intent is not None:
-                result = await self._writer.carry_out(intent)
-                if result.outcome is not Outcome.DONE:
-                    return f"claim {choice.claim}: {result.error}"
         give_up_at_s = self._clock.elapsed_s() + timeout_s
+        for choice in placed.volumes:
+            if problem := await self._promise(choice, placed.node, give_up_at_s):
+                return problem
         waiting = {choice.claim: not choice.volume for choice in placed.volumes}
         requested: set[str] = set()
         while True:
@@ -131,10 +126,36 @@ class Binder:
                 return f"claims {', '.join(sorted(waiting))} not bound after {timeout_s:g} s"
             await self._until_news(min(left_s, 10 * LOOK_AGAIN_S))
 
-    def _promise(self, claim: PersistentVolumeClaim, volume_name: str, node: str) -> Patch | str | None:
+    async def _promise(self, choice: VolumeChoice, node: str, give_up_at_s: float) -> str:
+        """Write for which volume or node a claim is; a sentence if that fails.
+
+        Pods that share a claim are decided one after another and promise the same: the write of the first is a conflict
+        to the others, who look again at what it wrote.
+        """
+        problem = ""
+        for _ in range(MOST_PROMISES):
+            claim = self._catalog.claims.get(choice.claim)
+            if claim is None:
+                return f"claim {choice.claim} is gone"
+            intent = self._promise_of(claim, choice.volume, node)
+            if not isinstance(intent, Patch):
+                return intent
+            result = await self._writer.carry_out(intent)
+            if result.outcome is Outcome.DONE:
+                return ""
+            problem = f"claim {choice.claim}: {result.error}"
+            if result.outcome is not Outcome.CONFLICT or not await self._changes(intent, give_up_at_s):
+                return problem
+        return problem
+
+    def _promise_of(self, claim: PersistentVolumeClaim, volume_name: str, node: str) -> Patch | str:
+        """What is to be written; else why it cannot be, or nothing where it is written."""
+        if claim.is_bound:
+            return ""
         if not volume_name:
-            if claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION) == node:
-                return None
+            selected = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)
+            if selected is not None:
+                return "" if selected == node else f"claim {claim.metadata.key} is to be made for {selected}"
             return Patch(
                 kind=CLAIMS,
                 name=claim.metadata.name,
@@ -146,7 +167,9 @@ class Binder:
         if volume is None:
             return f"volume {volume_name} is gone"
         if _is_promised(volume, claim):
-            return None
+            return ""
+        if volume.spec.claim_ref is not None and not volume.is_for(claim):
+            return f"volume {volume_name} is for another claim"
         return Patch(
             kind=VOLUMES,
             name=volume_name,
@@ -164,6 +187,19 @@ class Binder:
             },
             resource_version=volume.metadata.resource_version,
         )
+
+    async def _changes(self, intent: Patch, give_up_at_s: float) -> bool:
+        """Whether the object of a conflict is seen as somebody else wrote it, before long."""
+        give_up_at_s = min(give_up_at_s, self._clock.elapsed_s() + MOST_UNSEEN_S)
+        objects: Mapping[str, PersistentVolume | PersistentVolumeClaim]
+        objects = self._catalog.volumes if intent.kind is VOLUMES else self._catalog.claims
+        key = f"{intent.namespace}/{intent.name}" if intent.namespace else intent.name
+        while (found := objects.get(key)) is not None and found.metadata.resource_version == intent.resource_version:
+            left_s = give_up_at_s - self._clock.elapsed_s()
+            if left_s <= 0:
+                return False
+            await self._until_news(left_s)
+        return True
 
     async def _until_news(self, at_most_s: float) -> None:
         await first_of(self._news.wait(), self._clock.sleep(at_most_s))

@@ -84,6 +84,7 @@ class Placement(Capability):
             clock=runtime.clock,
             rng=runtime.rng,
             schedulers=served_profiles,
+            release=self.loop.place_held,
         )
         runtime.offers.unit_sources.append(self.pod_groups)
         runtime.offers.trials.append(LoopTrials(self.loop))

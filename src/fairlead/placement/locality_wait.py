@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from fairlead.engine.locality import local_values, readings_of
-from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait, is_worth_it, parse_wait, warm_nodes
+from fairlead.engine.locality import readings_of
+from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait, is_worth_it, parse_wait, staying_values, warm_nodes
 from fairlead.engine.table import NodeTable
 from fairlead.model.pod import Affinity, NodeAffinity, SchedulerPod
 from fairlead.model.selectors import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
@@ -32,7 +32,7 @@ def near_its_data(pod: SchedulerPod, table: NodeTable, waited_s: float) -> Sched
     readings = readings_of(cache, request.namespace, request.claims_for_pod, pod.metadata.annotations)
     if not stage or not is_worth_it(cache, readings, wait.longest_s - waited_s):
         return None
-    values = _values(table, LABELS[stage], warm_nodes(local_values(cache, readings)))
+    values = _values(table, LABELS[stage], warm_nodes(staying_values(cache, readings)))
     return _required(pod, LABELS[stage], values) if values else None
 
 

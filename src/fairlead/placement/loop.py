@@ -211,6 +211,7 @@ class Loop:
         finally:
             # Writes still on their way settle by themselves: without the lease they come to nothing.
             self._leading = False
+            self._table_work.refuse_changes()
             self._wakeup.set()
         await self._writes.finish()
 
@@ -355,10 +356,14 @@ class Loop:
         self._nominations.observe(before, pod)
         if self._nominations.node_of(pod.uid) and not self._state.is_readable(pod):
             self._nominations.drop(pod.uid)  # others are decided with it in mind, and must be able to
-        if pod.uid not in self._alone and self.units.unit_of(pod) is not None and self.units.member_of(pod) is None:
-            self._queue.drop(pod.uid)  # placed with its unit, which has it among its members
+        if self._goes_with_unit(pod):
+            self._queue.drop(pod.uid)
             return
         self._queue.put(pod, now_s)
+
+    def _goes_with_unit(self, pod: SchedulerPod) -> bool:
+        """Whether it is placed with its unit, which has it among its members, and not by itself."""
+        return pod.uid not in self._alone and self.units.unit_of(pod) is not None and self.units.member_of(pod) is None
 
     def _wants_node(self, pod: SchedulerPod) -> bool:
         return (
@@ -437,6 +442,9 @@ class Loop:
         if member is not None:
             self._count(self.units.decide_member(pod, member), pod)
             return
+        if self._goes_with_unit(pod):
+            self._queue.drop(pod.uid)  # its unit became known after it
+            return
         if len(self.units.ahead):
             self.units.ahead.arrange(pod.priority, None, self.unix_s)
         name = pod.spec.scheduler_name
@@ -462,6 +470,7 @@ class Loop:
             self._assume(pod, outcome)
             return
         self._metrics.attempts.labels("unschedulable", name).inc()
+        standing = self.units.standing.document()  # as it is decided on: what is evicted is given up below
         # A pod that is refused wherever it might go is not helped by evicting anybody.
         plan = NO_PLAN if outcome.diagnosis.rejection is not None else self._preempt(pod, nominated)
         history.decided(
@@ -474,7 +483,7 @@ class Loop:
             first=first,
             plan=plan,
             turn=turn,
-            standing=self.units.standing.document(),
+            standing=standing,
         )
         if reservation is not None and reservation.waits and plan.node is None:
             # The room is still being left: nobody else gets it meanwhile.
@@ -517,7 +526,7 @@ class Loop:
         return uid in self._assumed
 
     def place_held(self, pod: str) -> None:
-        """The place of a pod that exists is held: it may go there."""
+        """A pod that waited for its unit may go: its place is held, or it is of no unit any more."""
         member = self.pods.get(pod)
         if member is not None and self._wants_node(member) and member.uid not in self._assumed:
             self._queue.put(member, self._clock.elapsed_s())
@@ -550,19 +559,14 @@ class Loop:
         self._nominations.set(pod, plan.node)
         for loser in self._nominations.give_way(pod, plan.node):
             self._writes.write(events_and_conditions.not_nominated(loser))
-        victims = tuple(victim for victim in plan.victims if not self._give_up(victim, pod))
+        pods = self.units.give_up(
+            plan.victims, lambda victim: f"{victim.node} {GIVEN_UP} {pod.key}, of priority {pod.priority}"
+        )
+        victims = tuple(pods)
         self._metrics.victims.observe(len(victims))
         if victims:
             self._writes.start(self._evict(pod, plan.node, victims), f"preempt for {pod.key}")
         return plan
-
-    def _give_up(self, victim: Occupant, pod: SchedulerPod) -> bool:
-        """A place that is only held is let go of at once: there is no pod there to evict."""
-        why = f"{victim.node} {GIVEN_UP} {pod.key}, of priority {pod.priority}"
-        is_held = self.units.give_up(victim, why)
-        if is_held:
-            log.info("held place given up", place=victim.key, node=victim.node, pod=pod.key)
-        return is_held
 
     async def _evict(self, pod: SchedulerPod, node: str, victims: Sequence[Occupant]) -> None:
         gone = 0

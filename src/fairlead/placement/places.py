@@ -6,7 +6,7 @@ source is told at once. A place that was decided is held, but its pod goes there
 until then nothing durable says so, and whoever leads next would not know.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -64,9 +64,11 @@ class Places:
         for reservation in self._reservations.of_maker(unit.key):
             if nodes.get(reservation.key) != reservation.node:
                 self._reservations.release(reservation.key)
+        lost = {}
         for member in unit.members:
-            if member.node and not self._has_place(member):
-                self._hold_again(unit, member)
+            if member.node and not self._has_place(member) and (loss := self._hold_again(unit, member)) is not None:
+                lost[member.pod.key] = loss
+        self.lose_all(lost)
         for key, node in nodes.items():
             uid = self.standing.pod_of(key) if before.get(key) != node else None
             if uid is not None and self._reservations.get(key) is not None:
@@ -94,14 +96,12 @@ class Places:
     def left(self, uid: str) -> None:
         """A member's pod is out of the table: its place is held for the next, as long as the source wants it."""
         member = self.standing.left(uid)
-        unit = self.standing.unit_of_member(member) if member is not None else None
-        for each in unit.members if unit is not None else ():
-            if unit is not None and each.pod.key == member and each.node and not self._has_place(each):
-                self._hold_again(unit, each)
+        if member is not None:
+            self.hold_back(member)
 
     def node_of(self, member: str) -> str | None:
-        """The node of a member, empty if it has none; None where no unit has such a member."""
-        found = _member(self.standing.unit_of_member(member), member)
+        """The node of a member; None where no unit has such a member with a place."""
+        found = self.standing.member(member)
         return found.node if found is not None else None
 
     def is_offered(self, member: str, node: str) -> bool:
@@ -116,50 +116,66 @@ class Places:
 
     def hold_back(self, member: str) -> None:
         """The pod did not get there for now: its place waits for it."""
-        unit = self.standing.unit_of_member(member)
-        found = _member(unit, member)
-        if unit is not None and found is not None and found.node and not self._has_place(found):
-            self._hold_again(unit, found)
+        unit, found = self.standing.unit_of_member(member), self.standing.member(member)
+        if unit is None or found is None or self._has_place(found):
+            return
+        loss = self._hold_again(unit, found)
+        if loss is not None:
+            self.lose_all({member: loss})
 
     # -- losing -----------------------------------------------------------------------------------------------
 
     def lose(self, member: str, loss: Loss, message: str = "") -> None:
-        unit = self.standing.unit_of_member(member)
-        found = _member(unit, member)
-        if unit is None or found is None:
-            return
-        self._reservations.release(member)
-        self._offered.get(unit.key, {}).pop(member, None)
+        self.lose_all({member: (loss, message)})
+
+    def lose_all(self, lost: Mapping[str, tuple[Loss, str]]) -> None:
+        """Members have their places no longer. A unit is gone through once, however many of its places are lost."""
+        by_unit: dict[str, list[str]] = {}
+        for member in lost:
+            unit = self.standing.unit_of_member(member)
+            if unit is not None:
+                by_unit.setdefault(unit.key, []).append(member)
+        for key, members in by_unit.items():
+            places = [
+                LostPlace(key, member, self.node_of(member) or "", loss, message)
+                for member in members
+                for loss, message in (lost[member],)
+            ]
+            self._lose_of(self.standing.units[key], places)
+
+    def _lose_of(self, unit: Unit, places: Sequence[LostPlace]) -> None:
+        offered = self._offered.get(unit.key, {})
+        for place in places:
+            self._reservations.release(place.member)
+            offered.pop(place.member, None)
+        gone = {place.member for place in places}
         members = tuple(
-            msgspec.structs.replace(each, node="") if each.pod.key == member else each for each in unit.members
+            msgspec.structs.replace(each, node="") if each.pod.key in gone else each for each in unit.members
         )
         self.standing.set(msgspec.structs.replace(unit, members=members))
-        place = LostPlace(unit.key, member, found.node, loss, message)
-        log.info("place lost", unit=unit.key, member=member, node=found.node, loss=loss.value, message=message)
-        try:
-            self._sources[unit.key].lost(place)
-        except Exception:
-            # The table is right; a source that fails to take it in stops nobody else.
-            log.exception("source did not take a lost place", unit=unit.key, member=member)
+        for place in places:
+            found = {"member": place.member, "node": place.node, "loss": place.loss.value, "message": place.message}
+            log.info("place lost", unit=unit.key, **found)
+            try:
+                self._sources[unit.key].lost(place)
+            except Exception:
+                # The table is right; a source that fails to take it in stops nobody else.
+                log.exception("source did not take a lost place", unit=unit.key, member=place.member)
 
     def expired(self, reservations: Iterable[Reservation]) -> None:
-        for reservation in reservations:
-            if self.standing.unit_of_member(reservation.key) is not None:
-                self.lose(reservation.key, Loss.EXPIRED, "no pod was created in time")
+        self.lose_all({each.key: (Loss.EXPIRED, "no pod was created in time") for each in reservations})
 
     def node_changed(self, node: str) -> None:
         """A node is gone: all its places are lost. It is cordoned: those without a pod on it."""
         row = self._table.row_of.get(node)
         if row is None:
-            for unit in list(self.standing.units.values()):
-                for member in unit.members:
-                    if member.node == node:
-                        self.lose(member.pod.key, Loss.NODE_GONE, f"node {node} is gone")
+            gone = Loss.NODE_GONE, f"node {node} is gone"
+            units = self.standing.units.values()
+            self.lose_all({each.pod.key: gone for unit in units for each in unit.members if each.node == node})
         elif self._table.cordoned_N[row]:
-            for key in self._held_on(row):
-                held = _member(self.standing.unit_of_member(key), key)
-                if held is not None and not _tolerates_cordon(held):
-                    self.lose(key, Loss.CORDONED, f"node {node} is cordoned")
+            cordoned = Loss.CORDONED, f"node {node} is cordoned"
+            held = {key: self.standing.member(key) for key in self._held_on(row)}
+            self.lose_all({key: cordoned for key, each in held.items() if each and not _tolerates_cordon(each)})
 
     def check_room(self, nodes: Iterable[str]) -> None:
         """Somebody else put pods on these nodes: places that have no room beside them are lost."""
@@ -177,7 +193,7 @@ class Places:
         held = [uid for uid in self._table.on_row[row] if self.standing.unit_of_member(uid) is not None]
 
         def essential(key: str) -> bool:
-            member = _member(self.standing.unit_of_member(key), key)
+            member = self.standing.member(key)
             return member is not None and member.essential
 
         return sorted(held, key=lambda key: (essential(key), key))
@@ -189,17 +205,21 @@ class Places:
         occupants = self._table.occupants
         return (uid is not None and uid in occupants) or member.pod.uid in occupants or bool(member.pod.metadata.uid)
 
-    def _hold_again(self, unit: Unit, member: Member) -> None:
-        """A place that is not in the table, as after a fail-over: it must still be there, and have room."""
+    def _hold_again(self, unit: Unit, member: Member) -> tuple[Loss, str] | None:
+        """A place that is not in the table, as after a fail-over: it must still be there, and have room.
+
+        Returns why it is lost; None where it is held.
+        """
         row = self._table.row_of.get(member.node)
         if row is None:
-            self.lose(member.pod.key, Loss.NODE_GONE, f"node {member.node} is gone")
-        elif self._table.cordoned_N[row] and not _tolerates_cordon(member):
-            self.lose(member.pod.key, Loss.CORDONED, f"node {member.node} is cordoned")
-        elif isinstance(outcome := self.put(member.pod, member.node), Placed):
-            self._hold(unit, member)
-        else:
-            self.lose(member.pod.key, Loss.TAKEN, outcome.diagnosis.message())
+            return Loss.NODE_GONE, f"node {member.node} is gone"
+        if self._table.cordoned_N[row] and not _tolerates_cordon(member):
+            return Loss.CORDONED, f"node {member.node} is cordoned"
+        outcome = self.put(member.pod, member.node)
+        if not isinstance(outcome, Placed):
+            return Loss.TAKEN, outcome.diagnosis.message()
+        self._hold(unit, member)
+        return None
 
     def _hold(self, unit: Unit, member: Member) -> None:
         until_s = self._now_s() + unit.hold_s
@@ -230,10 +250,6 @@ def without_nodes(unit: Unit) -> Unit:
     return msgspec.structs.replace(
         unit, members=tuple(msgspec.structs.replace(member, node="") for member in unit.members)
     )
-
-
-def _member(unit: Unit | None, key: str) -> Member | None:
-    return next((each for each in unit.members if each.pod.key == key), None) if unit is not None else None
 
 
 def _tolerates_cordon(member: Member) -> bool:

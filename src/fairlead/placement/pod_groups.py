@@ -18,7 +18,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import NotFound, Refused, Temporary
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.waits import first_of
-from fairlead.cluster.writer import Writer
+from fairlead.cluster.writer import Outcome, Writer
 from fairlead.engine.unit import Domains, LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource, changed_units
 from fairlead.model.conditions import transition_time
 from fairlead.model.intents import PatchStatus
@@ -35,6 +35,8 @@ SCHEDULED: Final = "PodGroupScheduled"
 VERSION: Final = "v1alpha2"
 # How often a server without the kind is asked whether it has it now.
 LOOK_S: Final = 30.0
+# A condition that was not written is tried again after this long.
+AGAIN_S: Final = 1.0
 PREFIX: Final = "podgroup/"
 
 
@@ -98,7 +100,9 @@ class PodGroups(UnitSource):
         clock: Clock,
         rng: Rng,
         schedulers: Collection[str],
+        release: Callable[[str], None] = lambda pod: None,
     ) -> None:
+        """`release` is called with each pod of a group when the server has the kind no longer: it goes by itself."""
         self._pods = pods
         pods.add_index("podgroup", _groups_of)
         self._mirror = mirror
@@ -107,6 +111,7 @@ class PodGroups(UnitSource):
         self._clock = clock
         self._rng = rng
         self._schedulers = schedulers
+        self._release = release
         self._kind: Kind[PodGroup] = kind_of(VERSION)
         self._groups: Mirror[PodGroup] | None = None
         self._is_ready = False
@@ -121,25 +126,36 @@ class PodGroups(UnitSource):
     # -- following --------------------------------------------------------------------------------------------
 
     async def follow(self) -> None:
-        """Keep up with groups and their pods until cancelled."""
-        while (kind := await self._offered_kind()) is None:
+        """Keep up with groups and their pods, in the version that the server has, until cancelled."""
+        while True:
+            kind = await self._offered_kind()
+            if kind is not None:
+                await self._follow(kind)
             self._set_ready()
             await self._clock.sleep(LOOK_S)
+
+    async def _follow(self, kind: Kind[PodGroup]) -> None:
+        """Until the server has the kind no longer, or not in this version."""
         self._kind = kind
-        self._groups = self._mirror(kind)
-        await self._groups.wait_synced()
+        mirror = self._groups = self._mirror(kind)
+        await mirror.wait_synced()
         await self._pods.wait_synced()
         changed = asyncio.Event()
-        groups, pods = self._groups.subscribe(changed), self._pods.subscribe(changed)
+        groups, pods = mirror.subscribe(changed), self._pods.subscribe(changed)
         try:
-            while True:
+            while not mirror.is_absent:
                 changed.clear()
                 self._see(groups.drain(), pods.drain())
                 self._set_ready()
-                await changed.wait()
+                await first_of(changed.wait(), self._clock.sleep(LOOK_S))
+            self._see(groups.drain(), pods.drain())
         finally:
             groups.close()
             pods.close()
+        for pod in self._pods:
+            if group_of(pod) is not None:
+                self._release(pod.key)
+        self._wake()
 
     def _set_ready(self) -> None:
         if self._changed or not self._is_ready:
@@ -265,9 +281,12 @@ class PodGroups(UnitSource):
             for key, outcome in news.items():
                 group = self._groups.get(key) if self._groups is not None else None
                 intent = condition_of(group, outcome, self._kind, self._clock.now()) if group is not None else None
-                if intent is not None:
-                    await self._writer.carry_out(intent)
-            await first_of(self._has_news.wait(), stop.wait())
+                result = await self._writer.carry_out(intent) if intent is not None else None
+                if result is not None and result.outcome in (Outcome.CONFLICT, Outcome.FAILED):
+                    # The group has changed meanwhile, by our last write perhaps, or the server is away.
+                    self._news.setdefault(key, outcome)
+            again = [self._clock.sleep(AGAIN_S)] if self._news else []
+            await first_of(self._has_news.wait(), stop.wait(), *again)
 
 
 class ApiVersion(ApiStruct):

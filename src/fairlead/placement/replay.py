@@ -20,6 +20,7 @@ from fairlead.engine.statement import Statement
 from fairlead.engine.unit import Unit, UnitOutcome, UnitPlaced
 from fairlead.model.outcome import Diagnosis, Outcome, Placed, VolumeChoice
 from fairlead.model.pod import SchedulerPod
+from fairlead.model.undecodable import UNDECODABLE
 from fairlead.placement.columns import sheet
 from fairlead.placement.explanation import Sheet
 from fairlead.placement.history import Decision, Former
@@ -124,7 +125,7 @@ def read(text: bytes) -> DecisionDocument:
         raise NotADecision(f"{len(text)} bytes are more than a decision has ({MOST_BYTES})")
     try:
         document = msgspec.json.decode(text, type=DecisionDocument)
-    except msgspec.DecodeError as problem:
+    except UNDECODABLE as problem:
         raise NotADecision(f"not the JSON of GET /decisions/ID: {problem}") from None
     if (document.api_version, document.kind) != (API_VERSION, KIND):
         raise NotADecision(f"must be {API_VERSION} {KIND}, not {document.api_version} {document.kind}")

@@ -38,6 +38,13 @@ class TableWork:
         self._wake()
         return await done
 
+    def refuse_changes(self) -> None:
+        """Nobody leads any more: only work that reads still waits, also where the table is not read yet."""
+        waiting, self._waiting = self._waiting, deque(each for each in self._waiting if each[2])
+        for _, done, reading in waiting:
+            if not reading and not done.done():
+                done.set_exception(NotLeading("this process does not lead"))
+
     def do_all(self, is_leading: bool) -> None:
         """A standby does only work that reads."""
         while self._waiting:

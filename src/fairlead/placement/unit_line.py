@@ -76,8 +76,10 @@ class UnitLine:
         self._served.add(key)
         self.drop(key)
 
-    def refused(self, key: str, wakeup_events: frozenset[ClusterEvent], now_s: float) -> None:
-        self._sleep(key, wakeup_events, now_s + FLUSH_AFTER_S)
+    def refused(
+        self, key: str, wakeup_events: frozenset[ClusterEvent], now_s: float, for_s: float = FLUSH_AFTER_S
+    ) -> None:
+        self._sleep(key, wakeup_events, now_s + for_s)
 
     def failed(self, key: str, now_s: float) -> None:
         waiting = self._all.get(key)

@@ -4,6 +4,7 @@ Part of the loop, which alone calls it, between two decisions. What is decided s
 hears of it; what the source then writes or fails to write comes back as its next offer.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -26,11 +27,15 @@ from fairlead.model.pod import SchedulerPod
 from fairlead.placement.ahead import Ahead
 from fairlead.placement.history import History
 from fairlead.placement.places import Places
-from fairlead.placement.queue import BackoffTimes
+from fairlead.placement.queue import FLUSH_AFTER_S, BackoffTimes
 from fairlead.placement.reservations import GIVEN_UP, Reservations
 from fairlead.placement.unit_line import UnitLine, WaitingUnit
 
 log = structlog.get_logger("fairlead.placement")
+
+# Those that have ended are no units any more, but their pods take a while to go (30 s by default): so long after it was
+# last expected to be free, room is still kept.
+LEAVE_S = 40.0
 
 
 class Effects(Protocol):
@@ -175,15 +180,24 @@ class Units:
                 # Our bug, met by some object: others go on, and a place without room fails at its binding.
                 log.exception("bug while places were checked", nodes=sorted(nodes)[:10])
 
-    def give_up(self, victim: Occupant, why: str) -> bool:
-        """Somebody gets the room of this victim, a member or a held place; True if there is no pod to evict."""
-        member = self.standing.member_of(victim)
-        reservation = self._reservations.give_up(victim.uid, why)
-        if member:
-            self.places.lose(member, Loss.PREEMPTED, why)
-        elif reservation is not None:
-            self.ahead.lost(reservation.by)
-        return reservation is not None
+    def give_up(self, victims: Iterable[Occupant], why: Callable[[Occupant], str]) -> list[Occupant]:
+        """Somebody gets the room of these victims, pods or held places. Returns the pods, which are to be evicted:
+        a place that is only held is let go of at once."""
+        lost: dict[str, tuple[Loss, str]] = {}
+        pods = []
+        for victim in victims:
+            member, message = self.standing.member_of(victim), why(victim)
+            reservation = self._reservations.give_up(victim.uid, message)
+            if member:
+                lost[member] = Loss.PREEMPTED, message
+            elif reservation is not None:
+                self.ahead.lost(reservation.by)
+            if reservation is None:
+                pods.append(victim)
+            else:
+                log.info("held place given up", place=victim.key, node=victim.node, message=message)
+        self.places.lose_all(lost)
+        return pods
 
     # -- deciding ---------------------------------------------------------------------------------------------
 
@@ -270,7 +284,9 @@ class Units:
             wakeup_events |= {ClusterEvent.POD_REMOVED}
         else:
             outcome = self._keep_ahead(name, unit, outcome)
-        self.line.refused(unit.key, wakeup_events, self._clock.elapsed_s())
+        now_s, late_s = self._clock.elapsed_s(), self._clock.now().timestamp() - (outcome.fits_at_s or math.inf)
+        # Room that is not free when it was expected is looked at again before it is given up.
+        self.line.refused(unit.key, wakeup_events, now_s, LEAVE_S - late_s if late_s >= 0 else FLUSH_AFTER_S)
         if eviction is not None:
             self._evict(unit, eviction)
         for member in unit.waiting:
@@ -280,7 +296,7 @@ class Units:
 
     def _evict(self, unit: Unit, eviction: UnitEviction) -> None:
         why = f"its place {GIVEN_UP} {unit.key}, of priority {unit.priority}"
-        victims = [victim for victim in eviction.victims if not self.give_up(victim, why)]
+        victims = self.give_up(eviction.victims, lambda victim: why)
         self.ahead.keep(unit, eviction.places, None, (victim.uid for victim in victims))
         if victims:
             self._effects.evict_for(unit, victims)
@@ -305,9 +321,11 @@ class Units:
         room = self.ahead.get(unit.key)
         if room is None or room.unit != unit or room.fits_at_s is None or room.fits_at_s <= now_s:
             expected = expect(self._gangs[name], unit, self._table, self.standing, now_s)
-            if expected is None:
+            if expected is not None:
+                room = self.ahead.keep(unit, expected.places, expected.at_s)
+            elif room is None or room.unit != unit or room.fits_at_s is None or room.fits_at_s + LEAVE_S <= now_s:
+                self.ahead.restore()  # what is dropped is free for others, who hear of it
                 self.ahead.drop(unit.key)
                 return outcome
-            room = self.ahead.keep(unit, expected.places, expected.at_s)
         nodes = tuple(sorted({node for _, node in room.places.values()}))
         return msgspec.structs.replace(outcome, reserved=nodes, fits_at_s=room.fits_at_s)

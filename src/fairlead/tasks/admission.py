@@ -20,6 +20,7 @@ Json = dict[str, Any]
 
 TLS_KEYS: Final = ("ca.crt", "tls.crt", "tls.key")
 MOST_CAUSES: Final = 50
+MOST_HOST: Final = 2048
 _DOMAIN: Final = re.compile(r"[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*\.[a-zA-Z]{2,}")
 _QUERY_NAME: Final = re.compile(r"(?=.{1,254}\Z)(\*|[a-zA-Z0-9_-]{1,63})(\.[a-zA-Z0-9_-]{1,63})*\.?")
 _HEADER: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+:[^\r\n\0]*")
@@ -242,17 +243,20 @@ def _tls_causes(data: dict[str, str]) -> list[Cause]:
 def host_problem(host: str) -> str:
     """What is wrong with a host: a URL, or a name or an address with or without a port."""
     example = "write one such as http://10.0.0.1, http://[fd00::1]:80 or https://example.org/path"
+    if len(host) > MOST_HOST:
+        return f"has {len(host)} characters: write at most {MOST_HOST}"
     try:
         parts = urlsplit(host)
         name = parts.hostname or ""
-        bracketed = "[" in parts.netloc
+        where = parts.netloc.rpartition("@")[2]  # behind a user and a password, if there are any
+        bracketed = "[" in where
         # Only digits may follow the last colon, as a port.
-        port = parts.netloc.rpartition("]")[2].rpartition(":")[2] if ":" in parts.netloc.rpartition("]")[2] else ""
+        port = where.rpartition("]")[2].rpartition(":")[2] if ":" in where.rpartition("]")[2] else ""
     except ValueError as problem:
         return f"{host[:200]!r}: {problem}; {example}"
     if port and not port.isdigit():
         return f"{host[:200]!r}: {port[:50]!r} is no port; {example}"
-    if bracketed or parts.netloc.count(":") > 1:
+    if bracketed or where.count(":") > 1:
         return "" if bracketed and _is_address(name.partition("%")[0], 6) else f"{host[:200]!r}: {example}"
     if any(letter in name for letter in " <>\"'`{}|\\^"):
         return f"{host[:200]!r}: {example}"

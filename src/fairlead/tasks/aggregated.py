@@ -6,7 +6,7 @@ where it listens, and an administrator applies the APIService and its Service (d
 
 import base64
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -19,9 +19,9 @@ from fairlead.model.intents import Apply
 from fairlead.model.kinds import CONFIG_MAPS, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.runtime import Runtime
+from fairlead.tasks.api import TaskApi
 from fairlead.tasks.controller import TaskMirrors
 from fairlead.tasks.reports import kdoctor_report, report_name
-from fairlead.tasks.spec import Task, TaskReport
 from fairlead.web.aggregated import (
     AUTHENTICATION,
     AggregatedApi,
@@ -43,12 +43,10 @@ API_SERVICES = Kind("apiregistration.k8s.io", "v1", "apiservices", "APIService",
 
 
 class KdoctorReports:
-    def __init__(
-        self, runtime: Runtime, mirrors: TaskMirrors, reports: Callable[[str], Awaitable[Sequence[TaskReport]]]
-    ) -> None:
+    def __init__(self, runtime: Runtime, mirrors: TaskMirrors, api: TaskApi) -> None:
         self._runtime = runtime
         self._mirrors = mirrors
-        self._reports = reports
+        self._api = api
         self.port = 0
         """Where it listens, once it does."""
 
@@ -60,11 +58,15 @@ class KdoctorReports:
             for task in mirror
             if not call.name or report_name(kind, task.metadata.name) == call.name
         ]
-        return [await self._one(kind, task) for kind, task in tasks]
-
-    async def _one(self, kind: str, task: Task) -> dict[str, Any]:
-        reports = await self._reports(task.metadata.uid)
-        return kdoctor_report(kind, task, msgspec.to_builtins(task.spec), reports)
+        # One call, however many tasks there are; and of a single task not everybody's reports.
+        if call.name:
+            of_task = {task.metadata.uid: await self._api.reports(task.metadata.uid) for _, task in tasks}
+        else:
+            of_task = await self._api.newest_reports()
+        return [
+            kdoctor_report(kind, task, msgspec.to_builtins(task.spec), of_task.get(task.metadata.uid, ()))
+            for kind, task in tasks
+        ]
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:

@@ -4,10 +4,11 @@ A report is stored under a name that follows from task, round and pod, so that a
 what the cluster says of the token: the pod it is bound to.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
+import structlog
 from msgspec import Meta
 
 from fairlead.cluster.client import Client
@@ -15,6 +16,7 @@ from fairlead.cluster.writer import Outcome, Writer
 from fairlead.model.hashes import short_hash
 from fairlead.model.intents import Create
 from fairlead.model.meta import ApiStruct
+from fairlead.model.undecodable import UNDECODABLE
 from fairlead.tasks.controller import TaskMirrors
 from fairlead.tasks.metrics import TaskMetrics
 from fairlead.tasks.reports import Summary, summarize
@@ -24,9 +26,13 @@ from fairlead.web.guard import Action, User
 from fairlead.web.problems import Problem
 from fairlead.web.routes import Answer, Call, Route
 
+log = structlog.get_logger("fairlead.tasks")
+
 UID_LABEL: Final = "tasks.fairlead.io/task-uid"
 ROUND_LABEL: Final = "tasks.fairlead.io/round"
 MOST_BYTES: Final = 256 << 10
+PAGE: Final = 100
+"""Reports read at once where those of every task are read: some MiB, 25 at most."""
 Name = Annotated[str, Meta(min_length=1, max_length=253)]
 
 
@@ -140,6 +146,27 @@ class TaskApi:
         query = {"labelSelector": f"{UID_LABEL}={task_uid}"}
         found: list[TaskReport] = await self._reader.list(TASK_REPORTS, self._namespace, query=query)
         return found
+
+    async def newest_reports(self) -> dict[str, list[TaskReport]]:
+        """By the UID of its task: the reports of the newest round that has any. Older ones are not held."""
+        found: dict[str, list[TaskReport]] = {}
+        async for page in self._reader.pages(TASK_REPORTS, self._namespace, limit=PAGE):
+            for report in _readable(page.items or ()):
+                kept = found.setdefault(report.metadata.labels.get(UID_LABEL, ""), [])
+                if kept and kept[0].spec.round_number < report.spec.round_number:
+                    kept.clear()
+                if not kept or kept[0].spec.round_number == report.spec.round_number:
+                    kept.append(report)
+        return found
+
+
+def _readable(items: Iterable[msgspec.Raw]) -> Iterator[TaskReport]:
+    """One that somebody wrote in another form is left out: it keeps nobody from the others."""
+    for item in items:
+        try:
+            yield msgspec.json.decode(item, type=TaskReport)
+        except UNDECODABLE as problem:
+            log.warning("left out: not a TaskReport", problem=str(problem))
 
 
 def parse_kind(text: str) -> str:

@@ -26,7 +26,7 @@ class Tasks(Capability):
         self._controller = TaskController(runtime, self._mirrors, families, metrics)
         self._webhooks = TaskWebhooks(runtime, self._mirrors, families)
         self._api = TaskApi(self._mirrors, runtime.reader, runtime.settings.namespace, metrics)
-        self.reports = KdoctorReports(runtime, self._mirrors, self._api.reports)
+        self.reports = KdoctorReports(runtime, self._mirrors, self._api)
 
     @classmethod
     def definitions(cls) -> Sequence[Mapping[str, Any]]:

@@ -229,11 +229,20 @@ def _with_type(service: Json, type_: str) -> Json:
 
 
 def with_required_term(affinity: Json, expression: Json) -> Json:
-    """The affinity, with one more requirement on nodes: terms are alternatives, so it goes into each of them."""
+    """The affinity, with one more requirement on nodes: terms are alternatives, so it goes into each of them.
+
+    What is no affinity is left as it is: the API server refuses the workload, and says why.
+    """
     node = affinity.get("nodeAffinity") or {}
-    required = node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    terms = required.get("nodeSelectorTerms") or [{}]
-    extended = [{**term, "matchExpressions": [*(term.get("matchExpressions") or ()), expression]} for term in terms]
+    required = (node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}) if isinstance(node, dict) else None
+    if not isinstance(required, dict):
+        return affinity
+    terms = required.get("nodeSelectorTerms") or [{"matchExpressions": []}]
+    if not isinstance(terms, list) or not all(_is_term(term) for term in terms):
+        return affinity
+    # An empty term of the author's matches no node, and must not match more with ours.
+    extended = [{**term, "matchExpressions": [*(term.get("matchExpressions") or ()), expression]} if term else term
+                for term in terms]  # fmt: skip
     return {
         **affinity,
         "nodeAffinity": {
@@ -241,6 +250,10 @@ def with_required_term(affinity: Json, expression: Json) -> Json:
             "requiredDuringSchedulingIgnoredDuringExecution": {**required, "nodeSelectorTerms": extended},
         },
     }
+
+
+def _is_term(term: Any) -> bool:
+    return isinstance(term, dict) and isinstance(term.get("matchExpressions") or [], list)
 
 
 def missing_part(desired: Any, actual: Any) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from fairlead.cluster.controller import Controller, TemporaryError
-from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.errors import ClusterError, Refused
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.mirrors import caught_up
 from fairlead.cluster.writer import Outcome, Result
@@ -31,6 +31,7 @@ from fairlead.tasks.plan import (
     Observed,
     PlanOptions,
     SharedAgent,
+    plan_refusal,
     plan_task,
     ready_actors,
 )
@@ -293,7 +294,13 @@ class TaskController:
         if plan.is_progress and (wait_s := self._progress_wait_s(key)) > 0:
             await self._carry_out(prune)
             return WakeAfter(seconds=min(wait_s, plan.wake_s or wait_s))
-        await self._carry_out([*plan.intents, *prune])
+        try:
+            await self._carry_out([*plan.intents, *prune])
+        except Refused as problem:
+            if any(isinstance(each, Create | Apply) for each in plan.intents):
+                message = problem.status.message or str(problem)
+                await self._carry_out(plan_refusal(seen, message, self._options, self._runtime.clock.now()).intents)
+            raise
         if plan.is_progress:
             self._progress_s[key] = self._runtime.clock.elapsed_s()
         if plan.wake_s is None or (plan.wake_s == 0 and plan.intents):
@@ -307,7 +314,7 @@ class TaskController:
 
     async def _observe(self, kind: str, task: Task) -> Observed:
         mirrors, namespace = self._mirrors, self._options.namespace
-        if task.metadata.deletion_timestamp is not None:
+        if task.metadata.deletion_timestamp is not None or task.unreadable:
             return Observed(kind, task)
         await self._report_address.publish()
         ipv4, ipv6, lacking = await self._families.enabled()
@@ -316,7 +323,7 @@ class TaskController:
         common, task = shared_carrier(task), with_own_agents(task)
         if task.spec.agent_spec is None:
             name, carrier = self._options.shared.name, None
-            await self._ensure_shared(options)
+            await self._ensure_shared(options, task)
             workload = mirrors.workloads["DaemonSet"].get(f"{namespace}/{name}")
         else:
             if common:
@@ -415,12 +422,15 @@ class TaskController:
                 env["AGENT_API_CA"] = file.read()
         return env
 
-    async def _ensure_shared(self, options: CarrierOptions) -> None:
-        """On a cluster of our own the shared agent comes with the first task; elsewhere an administrator deploys it."""
+    async def _ensure_shared(self, options: CarrierOptions, task: Task) -> None:
+        """On a cluster of our own the shared agent comes with the first task; elsewhere an administrator deploys it.
+
+        It gets what this task tests; others are looked at with their own keys.
+        """
         if not self._runtime.is_loopback:
             return
         namespace, name = options.namespace, self._options.shared.name
-        specs = [task.spec for task in self._on_shared_agent() if needs_carrier(task) and not task.status.finish]
+        specs = [task.spec] if needs_carrier(task) and not task.status.finish else []
         adaptation = Adaptation(
             env=self._agent_env(), volumes=[token_volume()], mounts=[_mount("report-token", TOKEN_FOLDER)]
         )
@@ -461,7 +471,7 @@ class TaskController:
 
     def _on_shared_agent(self) -> Iterable[Task]:
         tasks = (with_own_agents(task) for mirror in self._mirrors.tasks.values() for task in mirror)
-        return (task for task in tasks if task.spec.agent_spec is None)
+        return (task for task in tasks if task.spec.agent_spec is None and not task.unreadable)
 
     def _reports_to_prune(self, task: Task) -> list[Intent]:
         """Reports of rounds that have left the history."""

@@ -42,6 +42,7 @@ ROUND_RUNNING: Final = "RoundRunning"
 FINISHED: Final = "Finished"
 FAMILIES: Final = "FamiliesAvailable"
 ENDPOINTS: Final = "EndpointsListed"
+REFUSED: Final = "CarrierRefused"
 ENDPOINTS_S: Final = 15.0
 """How long a round waits until the Services that it goes through list its pods."""
 LATE_REPORTS_S: Final = 15.0
@@ -212,6 +213,8 @@ def plan_task(seen: Observed, options: PlanOptions, now: datetime) -> Plan:
     task = seen.task
     if task.metadata.deletion_timestamp is not None:
         return Plan()  # its objects go with it, by their owner references
+    if task.unreadable:
+        return Plan([event(KINDS[seen.kind], task.metadata, "Unreadable", task.unreadable, warning=True)])
     if task.status.finish:
         return _plan_finished(seen, options, now)
     intents, status, problem = _ensure_carrier(seen, options, now)
@@ -220,6 +223,12 @@ def plan_task(seen: Observed, options: PlanOptions, now: datetime) -> Plan:
         status, wake = _run_rounds(seen, status, options, now)
     status = _with_conditions(seen, status, problem, options, now)
     return _written(seen, intents, status, wake, now)
+
+
+def plan_refusal(seen: Observed, problem: str, options: PlanOptions, now: datetime) -> Plan:
+    """What is told of a carrier that the API server refuses; it is tried again later."""
+    status = _with_conditions(seen, seen.task.status, f"{REFUSED}: {problem}", options, now)
+    return _written(seen, [], status, None, now)
 
 
 def _written(seen: Observed, intents: list[Intent], status: TaskStatus, wake_s: float | None, now: datetime) -> Plan:
@@ -499,7 +508,7 @@ def _carrier_condition(
 ) -> Condition:
     runtime = status.resource.runtime_status if status.resource is not None else "creating"
     if problem:
-        reason = "NameConflict" if problem.startswith("NameConflict") else "Waiting"
+        reason = next((each for each in ("NameConflict", REFUSED) if problem.startswith(each)), "Waiting")
         return Condition(type=CARRIER_READY, status="False", reason=reason, message=problem[:1000])
     if runtime == "deleted":
         return Condition(type=CARRIER_READY, status="False", reason="Removed", message="the task is finished")
@@ -541,7 +550,7 @@ def _events(seen: Observed, status: TaskStatus) -> list[Intent]:
     found: list[Intent] = []
     was, is_now = _condition(before, CARRIER_READY), _condition(status, CARRIER_READY)
     if is_now is not None and (was is None or was.reason != is_now.reason):
-        if is_now.reason in ("NameConflict", "CreationDeadlineExceeded"):
+        if is_now.reason in ("NameConflict", "CreationDeadlineExceeded", REFUSED):
             found.append(event(kind, about, is_now.reason, is_now.message, warning=True))
         elif is_now.reason == "Ready":
             found.append(event(kind, about, "CarrierReady", is_now.message or "every agent is ready"))

@@ -126,7 +126,9 @@ def _judge(
     reported = {*record.succeed_agent_node_list, *record.failed_agent_node_list}
     expected = sorted({actor.node for actor in (status.actors or pods) if actor.node})
     silent = [node for node in expected if node not in reported]
-    if now < deadline and (silent or not expected or not reported):
+    # Where the actors are not written down, a pod that has no node yet may still become one.
+    is_open = not status.actors and any(not pod.node for pod in pods)
+    if now < deadline and (silent or not expected or not reported or is_open):
         return Step(wake_s=min(options.poll_s, (deadline - now).total_seconds()))
     reason = FAILED if record.failed_agent_node_list else SILENT if silent else NO_PODS if not expected else ""
     number = len(record.succeed_agent_node_list) + len(record.failed_agent_node_list) + len(silent)

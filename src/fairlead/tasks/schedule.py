@@ -50,22 +50,24 @@ class Schedule:
 
 def parse_schedule(text: str, zone: tzinfo = UTC) -> Schedule:
     """BadSchedule says what is wrong and what to write."""
-    words = text[:MOST_LENGTH].split(" ")
+    if len(text) > MOST_LENGTH:
+        raise BadSchedule(f"has {len(text)} characters: write at most {MOST_LENGTH}")
+    words, shown = text.split(" "), repr(text[:100])
     if len(words) == 2:
         if not all(_NUMBER.fullmatch(word) for word in words):
             raise BadSchedule(
-                f"{text!r}: must be two whole numbers, startAfterMinute and intervalMinute, such as '0 60'"
+                f"{shown}: must be two whole numbers, startAfterMinute and intervalMinute, such as '0 60'"
             )
         start, interval = (int(word) for word in words)
         if not 0 <= start <= MOST_MINUTES:
-            raise BadSchedule(f"{text!r}: startAfterMinute must be from 0 to {MOST_MINUTES}")
+            raise BadSchedule(f"{shown}: startAfterMinute must be from 0 to {MOST_MINUTES}")
         if not 1 <= interval <= MOST_MINUTES:
-            raise BadSchedule(f"{text!r}: intervalMinute must be from 1 to {MOST_MINUTES}")
+            raise BadSchedule(f"{shown}: intervalMinute must be from 1 to {MOST_MINUTES}")
         return Schedule(timedelta(minutes=start), timedelta(minutes=interval))
     if len(words) == 5 and all(words):
         return Schedule(expression=_with_stars(cron.parse_schedule(text), words), zone=zone)
     raise BadSchedule(
-        f"{text!r}: must be two numbers, startAfterMinute and intervalMinute, or the five fields of cron, "
+        f"{shown}: must be two numbers, startAfterMinute and intervalMinute, or the five fields of cron, "
         "separated by single spaces"
     )
 

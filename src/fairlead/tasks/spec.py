@@ -4,6 +4,7 @@ Fields, defaults and status are kdoctor's, so that its manifests work. Of our ow
 (the pods of the running round) and `runNow` (the last nonce that was carried out).
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -12,7 +13,7 @@ from msgspec import Meta, field
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
 from fairlead.model.numbers import Int32, Int64
-from fairlead.model.structural import structural_schema
+from fairlead.model.structural import custom_resource_definition, structural_schema
 
 GROUP: Final = "kdoctor.io"
 VERSION: Final = "v1beta1"
@@ -232,25 +233,51 @@ class NetReach(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: NetReachSpec = NetReachSpec()
     status: TaskStatus = TaskStatus()
+    unreadable: str = ""
+    """Not of the API: why nothing but the metadata could be read of it."""
 
 
 class AppHttpHealthy(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: AppHttpHealthySpec = AppHttpHealthySpec()
     status: TaskStatus = TaskStatus()
+    unreadable: str = ""
 
 
 class Netdns(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: NetdnsSpec = NetdnsSpec()
     status: TaskStatus = TaskStatus()
+    unreadable: str = ""
 
 
 Task = NetReach | AppHttpHealthy | Netdns
 
-NET_REACHES = Kind(GROUP, VERSION, "netreaches", "NetReach", NetReach, namespaced=False)
-APP_HTTP_HEALTHIES = Kind(GROUP, VERSION, "apphttphealthies", "AppHttpHealthy", AppHttpHealthy, namespaced=False)
-NETDNSES = Kind(GROUP, VERSION, "netdnses", "Netdns", Netdns, namespaced=False)
+
+class TaskHead(ApiStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+def _head_of(struct: type[Any]) -> Callable[[Any], Any]:
+    """What is left of a task that does not decode, such as one that was stored under another definition."""
+
+    def rest(document: Any) -> Any:
+        head = msgspec.convert(document, TaskHead)
+        try:
+            return msgspec.convert(document, struct)
+        except msgspec.ValidationError as problem:
+            return struct(metadata=head.metadata, unreadable=f"the task cannot be read: {problem}"[:1000])
+
+    return rest
+
+
+def _task_kind(plural: str, kind: str, struct: type[Any]) -> Kind[Any]:
+    return Kind(GROUP, VERSION, plural, kind, struct, namespaced=False, rest=_head_of(struct))
+
+
+NET_REACHES = _task_kind("netreaches", "NetReach", NetReach)
+APP_HTTP_HEALTHIES = _task_kind("apphttphealthies", "AppHttpHealthy", AppHttpHealthy)
+NETDNSES = _task_kind("netdnses", "Netdns", Netdns)
 KINDS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (NET_REACHES, APP_HTTP_HEALTHIES, NETDNSES)}
 
 
@@ -304,7 +331,13 @@ def definitions() -> tuple[Json, ...]:
         _definition(NET_REACHES, NetReachSpec, ["nr"]),
         _definition(APP_HTTP_HEALTHIES, AppHttpHealthySpec, ["ahh"]),
         _definition(NETDNSES, NetdnsSpec, []),
-        _crd(TASK_REPORTS, {"spec": structural_schema(TaskReportSpec)}, ["tr"], (), _REPORT_COLUMNS),
+        custom_resource_definition(
+            TASK_REPORTS,
+            {"spec": structural_schema(TaskReportSpec)},
+            _REPORT_COLUMNS,
+            required=("metadata",),
+            short_names=("tr",),
+        ),
     )
 
 
@@ -319,49 +352,14 @@ def _definition(kind: Kind[Any], spec: type, short_names: list[str]) -> Json:
         schema["properties"]["target"]["x-kubernetes-validations"] = [_ONE_TARGET]
     status = _without_null(structural_schema(TaskStatus))
     status["required"] = ["finish"]
-    return _crd(kind, {"spec": schema, "status": status}, short_names, ("kdoctor",), _COLUMNS)
-
-
-def _crd(
-    kind: Kind[Any],
-    properties: Json,
-    short_names: list[str],
-    categories: tuple[str, ...],
-    columns: tuple[tuple[str, str, str], ...],
-) -> Json:
-    names: Json = {
-        "plural": kind.plural,
-        "singular": kind.kind.lower(),
-        "kind": kind.kind,
-        "listKind": f"{kind.kind}List",
-    }
-    if short_names:
-        names["shortNames"] = short_names
-    if categories:
-        names["categories"] = list(categories)
-    meta = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
-    version: Json = {
-        "name": kind.version,
-        "served": True,
-        "storage": True,
-        "schema": {
-            "openAPIV3Schema": {"type": "object", "required": ["metadata"], "properties": {**meta, **properties}}
-        },
-        "additionalPrinterColumns": [{"name": name, "type": type_, "jsonPath": path} for name, type_, path in columns],
-    }
-    if "status" in properties:
-        version["subresources"] = {"status": {}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": kind.name, "labels": {"app.kubernetes.io/name": "fairlead"}},
-        "spec": {
-            "group": kind.group,
-            "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "names": names,
-            "versions": [version],
-        },
-    }
+    return custom_resource_definition(
+        kind,
+        {"spec": schema, "status": status},
+        _COLUMNS,
+        required=("metadata",),
+        short_names=short_names,
+        categories=("kdoctor",),
+    )
 
 
 def _without_null(schema: Json) -> Json:

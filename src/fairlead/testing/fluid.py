@@ -4,11 +4,15 @@ Only what a scheduler can see of Fluid: the phase and runtime of a Dataset, the 
 labels of the nodes where workers run. No data is cached anywhere.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, Final
+
+import msgspec
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
-from fairlead.cluster.errors import AlreadyExists, ClusterError
+from fairlead.cluster.errors import UNDECODABLE, AlreadyExists, ClusterError
 from fairlead.data.names import DATASET_NUM, DatasetName
 from fairlead.data.objects import CLAIMS, DATASETS, GROUP, RUNTIMES, VERSION, Dataset, FluidRuntime
 from fairlead.data.spec import DATA_LOADS, NODES, PODS
@@ -73,12 +77,18 @@ class FluidActor:
 
     async def run(self) -> None:
         while True:
-            try:
-                for dataset in await self._client.list(DATASETS):
-                    await self.reconcile(dataset)
-            except ClusterError:
-                pass  # another look comes soon
+            with suppress(ClusterError):  # another look comes soon
+                async for dataset in self._datasets():
+                    with suppress(ClusterError):
+                        await self.reconcile(dataset)
             await self._clock.sleep(LOOK_S)
+
+    async def _datasets(self) -> AsyncIterator[Dataset]:
+        """All that can be read: one that somebody wrote in another form stops nothing."""
+        async for page in self._client.pages(DATASETS):
+            for item in page.items or ():
+                with suppress(*UNDECODABLE):
+                    yield msgspec.json.decode(item, type=Dataset)
 
     async def reconcile(self, dataset: Dataset) -> None:
         name = DatasetName(dataset.metadata.namespace, dataset.metadata.name, dataset.metadata.uid)

@@ -65,9 +65,12 @@ class MockBase:
     used_bytes: int = 1 << 20
     """Of the 256 MiB that it has for modules."""
     port: int = 0
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """It serves no more: calls that it left without an answer are over too."""
 
     @asynccontextmanager
     async def serving(self, host: str = "127.0.0.1") -> AsyncIterator["MockBase"]:
+        self.ended.clear()
         application = web.Application()
         application.router.add_post("/{command}", self._answer)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
@@ -77,6 +80,7 @@ class MockBase:
         try:
             yield self
         finally:
+            self.ended.set()
             await runner.cleanup()
 
     def count(self, command: str, key: str) -> int:
@@ -96,7 +100,8 @@ class MockBase:
         faults = self.faults.get(command)
         fault = faults.pop(0) if faults else None
         if self.is_away or fault is Fault.HANG:
-            await asyncio.Event().wait()
+            await self.ended.wait()
+            return web.Response(status=503)
         if fault is Fault.ANSWER_500:
             return web.Response(status=500, text="oops")
         key = f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"

@@ -95,7 +95,12 @@ def replay(given: Vector, profile: PluginProfile, pod: Any = None) -> Mutation:
         prefetcher_image=environment.get("FILE_PREFETCHER_IMAGE", ""),
         native_sidecars=environment.get("FUSE_SIDECAR_INJECTION_MODE") == "native-sidecar",
     )
-    review = PodReview(_pod(given) if pod is None else pod, given["request"].get("namespace", ""))
+    try:
+        sent = _pod(given) if pod is None else pod
+    except ValueError as problem:
+        # A review with such an object is no JSON either: the webhook's server answers it.
+        return Mutation(allowed=False, code=400, message=str(problem))
+    review = PodReview(sent, given["request"].get("namespace", ""))
     while True:
         try:
             return mutate(review, sources, profile, options)

@@ -453,15 +453,26 @@ def _deployments(given: Vector) -> list[deployments.ModuleDeployment]:
 
 
 def _names_by_not_in(known: list[deployments.ModuleDeployment]) -> set[str]:
-    """Deployments that the original gives a cluster name which their affinity rules out."""
+    """Deployments that the original gives a cluster name which their affinity does not ask for."""
     found = set()
     for each in known:
         spec = each.spec.template.spec
         if CLUSTER_NAME in each.metadata.labels or CLUSTER_NAME in (spec.node_selector or {}):
             continue
-        if not deployments.cluster_name(each) and spec.affinity is not None:
+        if deployments.cluster_name(each) != _first_cluster(each):
             found.add(each.metadata.name)
     return found
+
+
+def _first_cluster(deployment: deployments.ModuleDeployment) -> str:
+    """What the first expression about it names, whatever its operator."""
+    affinity = deployment.spec.template.spec.affinity
+    required = affinity.node_affinity.required if affinity is not None and affinity.node_affinity is not None else None
+    for term in (required.node_selector_terms or ()) if required is not None else ():
+        for expression in term.match_expressions or ():
+            if expression.key == CLUSTER_NAME and expression.values:
+                return expression.values[0]
+    return ""
 
 
 def check_baseline(given: Vector, expected: Vector, defect: str) -> Iterator[str]:

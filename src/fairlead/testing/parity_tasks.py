@@ -120,7 +120,7 @@ def _check_not_adopted(seen: Observed) -> Iterator[str]:
     intents, problem = plan_objects(seen, TaskStatus())
     if is_controlled_by(seen.workload, seen.task.metadata):
         yield from differ("problem", problem, "")
-    elif intents or not problem.startswith("NameConflict"):
+    elif intents or not problem:  # NameConflict, or a wait until that of the previous task of this name is gone
         yield f"a foreign workload was adopted: {problem!r}, {len(intents)} writes"
 
 

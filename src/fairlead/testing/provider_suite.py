@@ -1,12 +1,13 @@
 """The laws of `nodes.provider` as tests that every provider passes.
 
-A test module subclasses `ProviderSuite`, or `ContainerProviderSuite` where pods have addresses of their own and
-containers end by themselves, and gives it a fixture `case`: the provider at work, pods it can run, and a clock. Time
-here is real and short, because some providers start real things.
+A test module subclasses `ProviderSuite`, or `ContainerProviderSuite` where containers end by themselves, and gives it a
+fixture `case`: the provider at work, pods it can run, and a clock. What the provider says of itself (`traits`) is held
+to. Time here is real and short, because some providers start real things.
 """
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -26,12 +27,23 @@ class ProviderCase:
     clock: Clock
     container: Callable[[int | None], dict[str, Any]]
     """A container (and annotations of its pod under `annotations`) that ends with this code, or runs until stopped."""
+    is_alive: Callable[[], bool] | None = None
+    """Whether anything that it started runs, seen from outside; None where there is nothing outside of it."""
     wait_s: float = 10.0
     notified: list[str] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _work: asyncio.Task[None] | None = None
 
-    def listen(self) -> None:
+    def start(self) -> None:
         self.provider.listen(self._notified)
+        self._work = asyncio.create_task(self.provider.run())
+
+    async def stop(self) -> None:
+        """As the end of our process does; may be called again."""
+        if self._work is not None:
+            self._work.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._work
 
     def _notified(self, uid: str) -> None:
         self.notified.append(uid)
@@ -155,6 +167,25 @@ class ProviderSuite:
         await case.until(pod.uid, is_in(RunPhase.EXITED))
         assert (given.ip, dict(given.runs)) == copy
 
+    async def test_whether_pods_have_addresses_of_their_own(self, case: ProviderCase) -> None:
+        for name in ("a", "b"):
+            await case.provider.create(Sandbox(case.pod(name)))
+        one, other = (case.provider.status(f"uid-{name}") for name in ("a", "b"))
+        assert one is not None
+        assert other is not None
+        assert (one.ip != other.ip) is case.provider.traits.own_addresses
+
+    async def test_whether_pods_outlive_their_provider(self, case: ProviderCase) -> None:
+        pod = case.pod()
+        await case.started(pod)
+        await case.until(pod.uid, is_in(RunPhase.RUNNING))
+        assert case.is_alive is None or case.is_alive()
+        await case.stop()
+        assert (case.is_alive is not None and case.is_alive()) is case.provider.traits.outlives_us
+
+    async def test_whether_containers_end_by_themselves(self, case: ProviderCase) -> None:
+        assert isinstance(self, ContainerProviderSuite) is case.provider.traits.ends_by_itself
+
     async def test_adopting_starts_nothing(self, case: ProviderCase) -> None:
         pod = case.pod()
         await case.provider.adopt(pod)
@@ -163,15 +194,7 @@ class ProviderSuite:
 
 
 class ContainerProviderSuite(ProviderSuite):
-    """More laws, for providers whose pods have addresses of their own and whose containers may end by themselves."""
-
-    async def test_two_pods_have_two_addresses(self, case: ProviderCase) -> None:
-        for name in ("a", "b"):
-            await case.provider.create(Sandbox(case.pod(name)))
-        one, other = (case.provider.status(f"uid-{name}") for name in ("a", "b"))
-        assert one is not None
-        assert other is not None
-        assert one.ip != other.ip
+    """More laws, for providers whose containers may end by themselves."""
 
     async def test_an_attempt_that_has_ended_is_not_run_again(self, case: ProviderCase) -> None:
         pod = case.pod(exits=0)

@@ -105,6 +105,8 @@ class WebhookConfiguration:
     webhooks: Sequence[Webhook]
     mutating: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
+    turned_off: Mapping[str, str] = field(default_factory=dict)
+    """Entries that a setting would add, by name: the setting."""
 
 
 class _Envelope(msgspec.Struct, frozen=True, rename="camel"):

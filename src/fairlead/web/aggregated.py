@@ -14,6 +14,7 @@ import structlog
 from aiohttp import web
 
 from fairlead.model.kinds import ConfigMap, Kind
+from fairlead.model.undecodable import UNDECODABLE
 from fairlead.web.tls import serving_context
 
 log = structlog.get_logger("fairlead.aggregated")
@@ -57,7 +58,7 @@ def front_proxy(config_map: ConfigMap | None) -> FrontProxy | None:
     try:
         names = msgspec.json.decode(data.get("requestheader-allowed-names") or "[]", type=list[str])
         headers = msgspec.json.decode(data.get("requestheader-username-headers") or "[]", type=list[str])
-    except msgspec.DecodeError as problem:
+    except UNDECODABLE as problem:
         log.warning("front-proxy configuration not readable", config_map=AUTHENTICATION, problem=str(problem))
         return None
     return FrontProxy(authority, frozenset(names[:MOST_NAMES]), headers[0] if headers else "X-Remote-User")

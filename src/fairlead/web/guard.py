@@ -136,6 +136,8 @@ class Guard:
         # A server that knows nothing of audiences names none: such a token may be meant for anyone.
         if audiences and not set(audiences) & set(review.status.audiences or ()):
             raise unauthorized("the cluster does not confirm the audience of this token" + _issued_for(audiences))
+        # Many pods with good tokens may share an address, such as that of their node.
+        self._unknown.give_back(address)
         self._users.keep(key, review.status.user)
         return review.status.user
 

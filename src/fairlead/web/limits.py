@@ -23,3 +23,9 @@ class Limits:
         while len(self._buckets) > self._most_callers:
             self._buckets.popitem(last=False)
         return wait_s
+
+    def give_back(self, caller: str) -> None:
+        """What was taken does not count after all."""
+        if caller in self._buckets:
+            left, as_of_s = self._buckets[caller]
+            self._buckets[caller] = (min(self._burst, left + 1.0), as_of_s)

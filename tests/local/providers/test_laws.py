@@ -1,6 +1,5 @@
 """Both local providers keep the laws of the Provider port."""
 
-import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
@@ -20,20 +19,29 @@ def acting(exits: int | None) -> dict[str, Any]:
     return {"image": "simulated", "annotations": notes}
 
 
+# Unlike any other process of this machine.
+SLEEP = f"60.{random.randrange(10**9)}"
+
+
 def running(exits: int | None) -> dict[str, Any]:
-    return {"image": "busybox", "command": ["sleep", "60"] if exits is None else ["sh", "-c", f"exit {exits}"]}
+    return {"image": "busybox", "command": ["sleep", SLEEP] if exits is None else ["sh", "-c", f"exit {exits}"]}
+
+
+def is_any_running() -> bool:
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if SLEEP.encode() in each.read_bytes().split(b"\0"):
+                return True
+    return False
 
 
 @contextlib.asynccontextmanager
 async def at_work(case: ProviderCase) -> AsyncIterator[ProviderCase]:
-    case.listen()
-    work = asyncio.create_task(case.provider.run())
+    case.start()
     try:
         yield case
     finally:
-        work.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await work
+        await case.stop()
 
 
 class TestSimulated(ContainerProviderSuite):
@@ -49,5 +57,5 @@ class TestProcess(ContainerProviderSuite):
     @pytest.fixture(params=["mounts", "no mounts"])
     async def case(self, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[ProviderCase]:
         provider = ProcessProvider(tmp_path, clock=RealClock(), mounts=request.param == "mounts")
-        async with at_work(ProviderCase(provider, RealClock(), running)) as case:
+        async with at_work(ProviderCase(provider, RealClock(), running, is_any_running)) as case:
             yield case

@@ -20,7 +20,7 @@ from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.failures import Failure, forbidden, internal
 from fairlead.apiserver.fields import patches
 from fairlead.apiserver.heavy import Heavy
-from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.json_values import UNDECODABLE, JsonObject
 from fairlead.apiserver.registry.attributes import AdmissionAttributes
 from fairlead.apiserver.registry.decoding import default
 from fairlead.apiserver.registry.reader import Reader
@@ -192,7 +192,7 @@ class Webhooks:
             response = msgspec.json.decode(body)["response"]
             if response["uid"] != unique:
                 raise CallFailed("expected response.uid to be that of the request")
-        except (msgspec.DecodeError, KeyError, TypeError):
+        except (*UNDECODABLE, KeyError, TypeError):
             raise CallFailed("the answer is not an AdmissionReview with a response") from None
         assert isinstance(response, dict)
         return response

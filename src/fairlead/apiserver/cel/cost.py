@@ -27,7 +27,7 @@ _UNKNOWN: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A value as far as it is known: itself, or how long a list and a text in it may be."""
+    """A known value, or upper bounds of the lengths of its lists and strings."""
 
     actual: Any
     items: int
@@ -56,7 +56,7 @@ _SCALAR: Final = _Value(None, 0, 0)
 
 @lru_cache(maxsize=4096)
 def _tree(text: str) -> Node | None:
-    """The rule read, if it has a loop; without one its cost is in proportion to the value."""
+    """The parsed rule, if it has a loop; without one its cost is in proportion to the value."""
     try:
         node = parse(text)
     except SyntaxMistake:
@@ -117,7 +117,7 @@ class _Reckoning:
         return costs, _Value(_UNKNOWN, items, text)
 
     def _path(self, node: Node) -> tuple[float, _Value]:
-        """A path is followed to its end; only what is there is copied."""
+        """Cost of following a field path, without copying: only the final value is copied."""
         if node.op == "name":
             return 1, self._variables.get(node.word, _SCALAR)
         if node.op == "select":

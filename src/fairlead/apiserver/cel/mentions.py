@@ -13,7 +13,7 @@ Path = tuple[str, ...]
 
 
 def narrowed(text: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """The functions, and of each value the fields that the rule names; what it names no field of is whole."""
+    """All functions, and each variable of the rule, reduced to the fields that the rule names, if it names any."""
     paths = _mentioned(text)
     if paths is None:
         return dict(variables)
@@ -57,7 +57,7 @@ def _narrow(value: Any, paths: tuple[Path, ...]) -> Any:
 
 
 def _keep(kept: dict[str, Any], value: dict[str, Any], path: Path) -> None:
-    """Copy what is at a path, and the mappings on the way to it, even where it is not there."""
+    """Copy the value at a path, with its parent maps even if the value is missing."""
     first, rest = path[0], path[1:]
     if first not in value or kept.get(first) is value[first]:
         return

@@ -22,9 +22,9 @@ from fairlead.apiserver.cel.mentions import narrowed
 from fairlead.apiserver.schema.openapi import old_items
 from fairlead.apiserver.schema.patterns import compiled
 from fairlead.apiserver.validation.errors import Errors, FieldError, Json, below, shown
-from fairlead.model.quantity import QuantityError, nanos
+from fairlead.model.quantity import QuantityError, is_quantity, nanos
 
-# The library logs each failure of a function of ours; it is a cause in the answer to the user, not news.
+# The library logs each failure of a function of ours; the user gets it as a cause: do not log it too.
 logging.getLogger("cel").setLevel(logging.CRITICAL)
 
 _MISSING: Final = object()
@@ -314,14 +314,6 @@ def _total(items: Sequence[Any]) -> Any:
     return sum(items) if not items or not isinstance(items[0], timedelta) else sum(items, timedelta())
 
 
-def _is_quantity(text: Any) -> bool:
-    try:
-        nanos(text)
-    except (QuantityError, TypeError):
-        return False
-    return True
-
-
 def _quantity(text: str) -> Json:
     try:
         return {"quantity": nanos(text)}
@@ -385,7 +377,7 @@ _FUNCTIONS: Final[Json] = {
     "replace": _replace,
     "substring": _substring,
     "reverse": lambda value: value[::-1],
-    "isQuantity": _is_quantity,
+    "isQuantity": is_quantity,
     "quantity": _quantity,
     "isGreaterThan": _compared(lambda left, right: left > right),
     "isLessThan": _compared(lambda left, right: left < right),

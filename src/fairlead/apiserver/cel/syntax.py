@@ -1,6 +1,7 @@
-"""CEL read into a tree that remembers where each part stands, so that a mistake can be pointed at.
+"""CEL parsed into a tree with the position of each part, so that an error can point at it.
 
-Only for judging a rule when its definition is written; a library evaluates it (`expressions.py`).
+For checking rules (`types.py`) and for what evaluating them costs and reads (`cost.py`, `mentions.py`); a library
+evaluates them (`rules.py`).
 """
 
 import re
@@ -27,7 +28,7 @@ MOST_DEPTH: Final = 100
 MOST_CODE_POINTS: Final = 100_000
 TOO_DEEP: Final = "expression recursion limit exceeded: 250"
 NOWHERE: Final = -1
-"""Where a complaint about the whole of a rule stands."""
+"""Position of an error about the whole rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def parse(text: str) -> Node:
 
 
 def pointed(rule: str, at: int, message: str) -> str:
-    """A complaint with the line it is about and an arrow at the place, as the compiler draws it."""
+    """An error with the line it is about and an arrow at the place, as the compiler draws it."""
     if at == NOWHERE:
         return f"ERROR: <input>:-1:0: {message}"
     line = rule.count("\n", 0, at)
@@ -160,7 +161,7 @@ class _Reader:
                 self._take()
                 times += 1
             below = self._unary()
-            # Two of a kind cancel out.
+            # Pairs of ! or - cancel.
             return Node("!_" if mark.text == "!" else "-_", mark.at, parts=(below,)) if times % 2 else below
         return self._member()
 

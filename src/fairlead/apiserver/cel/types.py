@@ -130,7 +130,7 @@ def _fields(schema: Json, escape: Any, root: bool, name: str) -> dict[str, Type]
 
 
 def problem_with(rule: str, self: Type, old: Type | None = None, *, expected: str = "bool") -> str:
-    """The compiler's complaint about a rule over `self`, or about its message; empty where there is none."""
+    """The compiler's error about a rule over `self`, or about its message; empty where there is none."""
     found = _typed(rule, {"self": self, "oldSelf": old or self})
     if isinstance(found, str):
         return found
@@ -140,7 +140,7 @@ def problem_with(rule: str, self: Type, old: Type | None = None, *, expected: st
 
 
 def _typed(text: str, names: Mapping[str, Type]) -> tuple[Type, Node] | str:
-    """The type of an expression, with its tree; or the compiler's complaint."""
+    """The type of an expression, with its tree; or the compiler's error."""
     try:
         tree = parse(text)
     except SyntaxMistake as problem:
@@ -157,12 +157,12 @@ def _typed(text: str, names: Mapping[str, Type]) -> tuple[Type, Node] | str:
 
 
 def problem_with_condition(text: str) -> str:
-    """The compiler's complaint about a match condition; empty where there is none."""
+    """The compiler's error about a match condition; empty where there is none."""
     found = _typed(text, _ADMISSION)
     if isinstance(found, str):
         return found
     made, tree = found
-    # Of what a function gives not all is known; a field of an object can be anything, and that is no bool.
+    # Some function results are untyped: accept dyn from calls, reject it from fields.
     if made.name == "bool" or (made.name == "dyn" and tree.op not in ("name", "select", "index")):
         return ""
     return f"must evaluate to bool but got {made}"

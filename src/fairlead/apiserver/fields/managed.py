@@ -21,6 +21,7 @@ from fairlead.apiserver.fields.sets import (
     difference,
     fields_of,
     in_order,
+    is_tree,
     nested,
     paths_of,
     tree_of,
@@ -69,7 +70,7 @@ class ApplyConflict(Exception):
 
 
 class _Manager(NamedTuple):
-    """Who an entry belongs to; an applier is the same one in every version."""
+    """An entry's manager; Apply entries match across versions."""
 
     name: str
     operation: str
@@ -173,7 +174,7 @@ def _record(
 
 
 def _take(managers: _Managers, self: _Manager | None, *gone: Tree) -> None:
-    """Take what changed or is gone from all managers but one."""
+    """Remove changed and deleted fields from every other manager."""
     for manager in list(managers):
         if manager != self:
             entry = managers[manager]
@@ -202,19 +203,19 @@ def _by_field(conflicts: dict[_Manager, Paths]) -> list[Conflict]:
 
 
 def _all_allowed(schema: Schema, live: Json, manager: str, conflicts: dict[_Manager, Paths]) -> bool:
-    """kubectl may take what its own client-side apply had set, by the annotation that remembers it."""
+    """kubectl may take over fields that its client-side apply set, by last-applied-configuration."""
     text = _annotations(live).get(LAST_APPLIED)
     if manager != "kubectl" or text is None:
         return False
+    allowed: Paths = set()
     try:
         remembered = json.loads(text)
-    except ValueError:
-        return False
-    if not isinstance(remembered, dict):
-        return False
-    allowed: Paths = set()
-    field_set(schema, remembered, (), allowed)
-    changed, removed = _changes(schema, remembered, live, None)
+        if not isinstance(remembered, dict):
+            return False
+        field_set(schema, remembered, (), allowed)
+        changed, removed = _changes(schema, remembered, live, None)
+    except (ValueError, RecursionError):
+        return False  # not a usable last-applied-configuration
     allowed -= paths_of(changed) | paths_of(removed)
     return all(paths <= allowed for paths in conflicts.values())
 
@@ -294,7 +295,7 @@ def _changes(schema: Schema, left: Json, right: Json, subresource: str | None) -
 def _pruned(schema: Schema, merged: Json, last: Paths, managers: _Managers, applied: Paths) -> Json:
     """Without what this manager applied before and no manager owns now."""
     last = with_named(schema, last)
-    everybody: Paths = set(applied)  # with the name and the like, which nobody is recorded to own
+    everybody: Paths = set(applied)  # includes metadata.name etc., which managedFields never records
     for entry in managers.values():
         everybody |= paths_of(entry.fields)
     everybody = with_named(schema, everybody)
@@ -326,10 +327,7 @@ def _decoded(entries: Any, otherwise: Any) -> _Managers:
 
 
 def _is_readable(entry: Json) -> bool:
-    fields = entry.get("fieldsV1") or {}
-    return entry.get("fieldsType") == "FieldsV1" and all(
-        key == "." or key[:2] in ("f:", "k:", "v:", "i:") for key in fields
-    )
+    return entry.get("fieldsType") == "FieldsV1" and is_tree(entry.get("fieldsV1") or {})
 
 
 def owns(entry: Json, path: Path) -> bool:
@@ -361,7 +359,7 @@ def _encoded(managers: _Managers) -> list[Json]:
 
 
 def _capped(managers: _Managers) -> _Managers:
-    """Too many who updated: the oldest of one version become one."""
+    """Merge the oldest Update entries of a version once there are more than MOST_UPDATERS."""
     updaters = [manager for manager in managers if manager.operation == "Update"]
     excess = len(updaters) - MOST_UPDATERS
     if excess <= 0:

@@ -233,7 +233,7 @@ def strategic_merge(schema: Schema, doc: Json, patch: Any) -> Json:
 
 
 def spent_patch(schema: Schema, doc: Json, patch: Json) -> Json:
-    """The patch without the directives that merging it used up: what a complaint about the result quotes."""
+    """The patch without the directives that merging it used up: what an error about the result quotes."""
     left: Json = copied(patch)
     _merge_map(schema, copied(doc), left)
     return left
@@ -305,7 +305,7 @@ def _retain_keys(original: Json, patch: Json) -> None:
 
 
 def _merge_list(schema: Schema, original: list[Any], patch: list[Any]) -> list[Any]:
-    """Merged and in the patch's order; what only the server has keeps its place as far as it can."""
+    """Merge in the patch's order; live-only items keep their place where possible."""
     if not original and not patch:
         return original
     before = list(original)
@@ -368,7 +368,7 @@ def _are_maps(*lists: list[Any]) -> bool:
 
 
 def _merge_ordered(schema: Schema | None, key: str, original: Json, patch: Json, order: Any) -> None:
-    """Merges a list and puts it into the order a $setElementOrder wishes."""
+    """Merges a list and puts it into the order a $setElementOrder gives."""
     if not isinstance(order, list):
         raise PatchFailed(500, f"expected a []interface {{}}, but received a {_go_type(order)}")
     ours, theirs = original.get(key), patch.pop(key, None)
@@ -402,7 +402,7 @@ def _check_order(patch: list[Any], order: list[Any], identity: Identity) -> None
 
 
 def _in_order(merged: list[Any], wished: list[Any], before: list[Any], identity: Identity) -> list[Any]:
-    """What is wished in its wished order; the others before it where they were before it, new things first."""
+    """Sort listed items by `wished`; put an unlisted item before a listed one only if the live list did."""
     order, earlier = _places(wished, identity), _places(before, identity)
     tokens = [token(identity(item)) for item in merged]
     placed = sorted((order[known], number) for number, known in enumerate(tokens) if known in order)
@@ -417,7 +417,7 @@ def _in_order(merged: list[Any], wished: list[Any], before: list[Any], identity:
 
 
 def _places(items: Iterable[Any], identity: Identity) -> dict[Any, int]:
-    """Where each stands first."""
+    """The first index of each item."""
     places: dict[Any, int] = {}
     for number, item in enumerate(items):
         places.setdefault(token(identity(item)), number)
@@ -460,7 +460,7 @@ def _is_directive(key: str) -> bool:
 
 def strategic_problem(schema: Schema, merged: Any) -> str:
     """Why a strategically merged document does not have the kind's shape, in the words the server has for this case
-    alone; empty where it has. The server quotes the patch beside it as `plain.go_text(patch)`, field `patch`, 422."""
+    alone; empty where it has. The server quotes the patch as `json_values.go_text(patch)`, field `patch`, 422."""
     if merged is None:
         return ""
     form, kind = schema.form, _kind_word(merged)

@@ -1,9 +1,14 @@
 """Sets of fields: as trees, which `fieldsV1` writes, and as paths, for set operations."""
 
+import json
+import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from fairlead.apiserver.fields.elements import Json, Path
+
+_INDEX: Final = re.compile(r"-?[0-9]{1,18}")
+_NOTHING: Final = object()
 
 Paths = set[Path]
 Tree = dict[str, Any]  # fieldsV1: an empty one is a member; one with branches is a member if it has a dot
@@ -22,6 +27,31 @@ def nested(paths: Iterable[Path]) -> Json:
 
 def tree_of(path: Path) -> Tree:
     return fields_of({path})
+
+
+def is_tree(fields: Any) -> bool:
+    """Whether this is a set of fields at all: clients may send whatever they like as one."""
+    return type(fields) is dict and all(_is_element(element) and is_tree(inner) for element, inner in fields.items())
+
+
+def _is_element(element: str) -> bool:
+    match element[:2]:
+        case "f:":
+            return True
+        case "k:":
+            return isinstance(_json(element[2:]), dict)
+        case "v:":
+            return _json(element[2:]) is not _NOTHING
+        case "i:":
+            return _INDEX.fullmatch(element[2:]) is not None
+    return element == "."
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _NOTHING
 
 
 def paths_of(fields: Json) -> Paths:
@@ -73,7 +103,7 @@ def union(left: Tree, right: Tree) -> Tree:
 
 
 def difference(fields: Tree, gone: Tree) -> Tree:
-    """The members of the one that are not members of the other; the very same tree where nothing goes."""
+    """`fields` without `gone`; the same object if nothing is removed."""
     out: Tree | None = None
     for element, theirs in gone.items():
         if element not in fields:

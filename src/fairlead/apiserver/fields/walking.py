@@ -1,4 +1,4 @@
-"""Two objects walked together along their schema: compared, merged, and thinned out."""
+"""Two objects walked together along their schema: compared, merged, and pruned."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -12,7 +12,7 @@ _MISSING: Final = object()
 
 
 def compare(schema: Schema, left: Any, right: Any) -> tuple[Tree | None, Tree | None]:
-    """Two trees; None where there is nothing, an empty tree where the place itself is meant."""
+    """(changed, removed) field sets; None: no difference, {}: the field itself."""
     if left is _MISSING:
         return _added(schema, right), None
     if left is right or (right is not _MISSING and left == right):
@@ -31,7 +31,7 @@ def compare(schema: Schema, left: Any, right: Any) -> tuple[Tree | None, Tree | 
                 removed = removed or {}
                 removed[element] = less
     elif right is not _MISSING:
-        # An empty one and a missing one differ as a whole; a filled one that is emptied loses its parts.
+        # Emptying a granular map or list removes its members; anything else is one change of the whole value.
         if granular and left and not right and type(left) is type(right):
             return None, _all_parts(schema, left)
         return {}, None
@@ -164,7 +164,7 @@ def merge(schema: Schema, live: Any, applied: Any) -> Any:
 
 
 def _merged_list(schema: Schema, live: list[Any], applied: list[Any]) -> list[Any]:
-    """In the applied order, what only the live list has in between where it was."""
+    """Applied order; live-only items keep their place."""
     items = schema.items or DEDUCED
     left = [element_of(schema, item) for item in live]
     right = [element_of(schema, item) for item in applied]
@@ -213,7 +213,7 @@ def all_paths(schema: Schema, value: Any) -> Paths:
 
 
 def with_named(schema: Schema, paths: Paths) -> Paths:
-    """The set with every declared field on the way to a member made one as well."""
+    """Add every declared parent field of each path."""
     out = set(paths)
     for path in paths:
         here: Schema = schema

@@ -48,15 +48,6 @@ def selected(resource: Resource, namespace: str, query: Mapping[str, str]) -> Ma
     return matcher(labels, fields)
 
 
-def single_name(query: Mapping[str, str]) -> str | None:
-    """The one object a field selector narrows a list to, if it does: kubectl's get -w and wait ask so."""
-    for part in query.get("fieldSelector", "").split(","):
-        key, _, value = part.partition("=")
-        if key.strip() == "metadata.name" and not value.startswith("="):
-            return value.strip()
-    return None
-
-
 def page(rest: Rest, resource: Resource, namespace: str, query: Mapping[str, str]) -> Page:
     limit = whole_number(query, "limit") or 0
     whole_number(query, "timeoutSeconds")  # a list is never that slow, but a number it must be
@@ -239,4 +230,4 @@ def bare(body: bytes, front: bytes) -> bytes:
     return msgspec.json.encode({name: value for name, value in thing.items() if name not in ("kind", "apiVersion")})
 
 
-__all__ = ["Page", "Requirement", "bare", "is_true", "list_body", "page", "selected", "single_name"]
+__all__ = ["Page", "Requirement", "bare", "is_true", "list_body", "page", "selected"]

@@ -1,17 +1,15 @@
-"""What tables show of kinds that the embedded cluster keeps and does nothing about: autoscalers, ingresses and more.
+"""Cells of HorizontalPodAutoscalers, Ingresses, APIServices and more, as kube-apiserver prints them.
 
-The cells between an object's name and its age, in the words of a real server.
+Only those between an object's name and its age.
 """
 
 from typing import Any
 
-import msgspec
-
 from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.registry.autoscalers import METRICS, kept_metrics
 
 NONE = "<none>"
 UNKNOWN = "<unknown>"
-_KEPT_METRICS = "autoscaling.alpha.kubernetes.io/metrics"
 _MOST_METRICS = 2
 _MOST_HOSTS = 3
 
@@ -38,24 +36,7 @@ def _metrics(thing: JsonObject) -> list[JsonObject]:
     if (percent := spec.get("targetCPUUtilizationPercentage")) is not None:
         target = {"type": "Utilization", "averageUtilization": percent}
         found.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
-    kept = (thing["metadata"].get("annotations") or {}).get(_KEPT_METRICS)
-    try:
-        return (
-            found + [_from_v1(metric) for metric in msgspec.json.decode(kept, type=list[JsonObject])] if kept else found
-        )
-    except (msgspec.MsgspecError, KeyError):
-        return found
-
-
-def _from_v1(metric: JsonObject) -> JsonObject:
-    key = metric["type"][0].lower() + metric["type"][1:]
-    source = metric[key]
-    target = {
-        "averageUtilization": source.get("targetAverageUtilization"),
-        "averageValue": source.get("targetAverageValue"),
-        "value": source.get("targetValue"),
-    }
-    return {"type": metric["type"], key: {**source, "target": {k: v for k, v in target.items() if v is not None}}}
+    return found + kept_metrics((thing["metadata"].get("annotations") or {}).get(METRICS, ""))
 
 
 def _targets(metrics: list[JsonObject], seen: list[JsonObject]) -> str:
@@ -67,11 +48,12 @@ def _targets(metrics: list[JsonObject], seen: list[JsonObject]) -> str:
 
 
 def _target(metric: JsonObject, seen: JsonObject) -> str:
-    key = metric["type"][0].lower() + metric["type"][1:]
-    source, now = metric[key], (seen.get(key) or {}).get("current") or {}
+    kind = metric.get("type") or ""
+    key = kind[:1].lower() + kind[1:]
+    source, now = metric.get(key) or {}, (seen.get(key) or {}).get("current") or {}
     target = source.get("target") or {}
     is_resource = key in ("resource", "containerResource")
-    name = f"{source['name']}: " if is_resource else ""
+    name = f"{source.get('name', '')}: " if is_resource else ""
     if "averageValue" in target:
         average = "" if is_resource or key == "pods" else " (avg)"
         return f"{name}{now.get('averageValue', UNKNOWN)}/{target['averageValue']}{average}"

@@ -30,7 +30,7 @@ def pod(thing: JsonObject, now: datetime) -> list[Any]:
     sidecars = _Containers("", 0)
     is_initializing = _begin(containers, sidecars, spec, status)
     if not is_initializing or _is_true(status, "Initialized"):
-        # What it took to begin no longer counts.
+        # Restarts of completed init containers no longer count.
         containers.restarts, containers.restarted_at = sidecars.restarts, sidecars.restarted_at
         _run(containers, status)
     if metadata.get("deletionTimestamp"):
@@ -61,7 +61,7 @@ def _reason(status: JsonObject) -> str:
 
 
 def _begin(containers: _Containers, sidecars: _Containers, spec: JsonObject, status: JsonObject) -> bool:
-    """Containers that come first; whether one of them has not ended yet, or not well."""
+    """Count init containers; true while one is unfinished or failed."""
     always = {each["name"] for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"}
     for number, each in enumerate(status.get("initContainerStatuses") or ()):
         containers.restarted(each)
@@ -86,7 +86,7 @@ def _begin(containers: _Containers, sidecars: _Containers, spec: JsonObject, sta
 
 
 def _run(containers: _Containers, status: JsonObject) -> None:
-    """Containers proper; the first of them that does not run gives the reason."""
+    """Count regular containers; the first one waiting or terminated gives the reason."""
     is_running = False
     for each in reversed(status.get("containerStatuses") or ()):
         containers.restarted(each)

@@ -46,7 +46,7 @@ class TableForm:
             if form is None and kind not in SERVED[1:]:
                 return None
             if form is None and accept.count(",") == 0:
-                return None  # a client that takes protobuf or YAML alone takes JSON too, or fails by its type
+                return None  # an Accept of protobuf or YAML alone is answered in JSON
         listed = ", ".join(SERVED)
         if known:
             raise Failure(406, "NotAcceptable", f"only the following media types are accepted: {listed}")
@@ -54,7 +54,7 @@ class TableForm:
         raise Failure(406, "NotAcceptable", text, {})
 
     def mark(self, thing: JsonObject) -> JsonObject:
-        """A bookmark in this form: it has a version and no row."""
+        """A bookmark in this form: it has a version, and its cells are blank."""
         if self._form != "Table":
             return _partial(thing)
         made: JsonObject = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
@@ -136,7 +136,7 @@ class TableForm:
         }
 
 
-# What fields of other versions became in this one: seen in whole objects only.
+# Annotations that carry other versions' fields; left out of PartialObjectMetadata.
 _CARRIED = {"deprecated.daemonset.template.generation", *autoscalers.NOTES}
 
 
@@ -161,7 +161,7 @@ def columns_of(resource: Resource) -> tuple[list[Column], Cells]:
 
 
 def _date(text: str, now: datetime) -> str:
-    """The age of a moment that a custom object names: its schema need not have checked it."""
+    """Age of a date column; the schema may not have validated it."""
     try:
         return age(canonical_time(text), now) if text else UNKNOWN
     except ScalarError:

@@ -1,4 +1,4 @@
-"""What cells are made of: ages, selectors, the images of containers."""
+"""Cell helpers: ages, selectors, the images of containers."""
 
 from collections.abc import Callable
 from datetime import datetime

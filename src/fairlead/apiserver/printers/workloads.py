@@ -1,4 +1,4 @@
-"""Rows of what keeps pods running: apps, batch, policy."""
+"""Rows of apps, batch and policy kinds, and of PodTemplates."""
 
 from datetime import datetime
 from typing import Any

@@ -22,11 +22,11 @@ class AdmissionAttributes:
     options: Options
     warn: Warn
     size: int = 0
-    """The bytes of the body and of the object it changes: what the work on it grows with."""
+    """Bytes of the body and of the object it changes: the cost of the work on it is in proportion."""
 
 
 class Admission(Protocol):
-    """What every write passes; either raises a Failure to refuse it."""
+    """The admission steps of every write; each raises a Failure to refuse it."""
 
     async def mutate(self, attempt: AdmissionAttributes) -> JsonObject:
         """The object to write, changed as admission wants it; {} for a delete."""

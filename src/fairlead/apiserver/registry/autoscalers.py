@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.json_values import UNDECODABLE, JsonObject
 
 METRICS = "autoscaling.alpha.kubernetes.io/metrics"
 BEHAVIOR = "autoscaling.alpha.kubernetes.io/behavior"
@@ -43,6 +43,54 @@ _PARTS = {
         "targetAverageValue": "target.averageValue",
     },
 }  # fmt: skip
+Amount = str | int | float
+
+
+class _Source(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Whatever a source of v1 may have, in an annotation."""
+
+    name: str | None = None
+    container: str | None = None
+    metric_name: str | None = None
+    target: dict[str, str] | None = None
+    selector: JsonObject | None = None
+    metric_selector: JsonObject | None = None
+    average_value: Amount | None = None
+    target_value: Amount | None = None
+    target_average_value: Amount | None = None
+    target_average_utilization: int | None = None
+    current_value: Amount | None = None
+    current_average_value: Amount | None = None
+    current_average_utilization: int | None = None
+
+
+class _Metric(msgspec.Struct, rename="camel", omit_defaults=True):
+    type: str = ""
+    object: _Source | None = None
+    pods: _Source | None = None
+    resource: _Source | None = None
+    container_resource: _Source | None = None
+    external: _Source | None = None
+
+
+class _Policy(msgspec.Struct, rename="pascal", omit_defaults=True):
+    type: str | None = None
+    value: int | None = None
+    period_seconds: int | None = None
+
+
+class _Rules(msgspec.Struct, rename="pascal", omit_defaults=True):
+    stabilization_window_seconds: int | None = None
+    select_policy: str | None = None
+    policies: list[_Policy] | None = None
+    tolerance: Amount | None = None
+
+
+class _Behavior(msgspec.Struct, rename="pascal", omit_defaults=True):
+    scale_up: _Rules | None = None
+    scale_down: _Rules | None = None
+
+
 _TYPES = (("averageUtilization", "Utilization"), ("averageValue", "AverageValue"), ("value", "Value"))
 _RULES = ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance")
 
@@ -87,7 +135,7 @@ def _to_v1(thing: JsonObject) -> None:
 def _to_v2(thing: JsonObject) -> None:
     spec, status, notes = thing["spec"], thing["status"], dict(thing["metadata"].get("annotations") or {})
     for place, name, percent, note, word in _PLACES:
-        metrics = [_metric_to_v2(each, word) for each in _kept(notes.pop(note, ""), list)]
+        metrics = kept_metrics(notes.pop(note, ""), word)
         if (share := thing[place].pop(percent, None)) is not None:
             kind = {"type": "Utilization"} if word == "target" else {}
             metrics.append(
@@ -95,9 +143,9 @@ def _to_v2(thing: JsonObject) -> None:
             )
         if metrics:
             thing[place][name] = metrics
-    if behavior := _kept(notes.pop(BEHAVIOR, ""), dict):
-        spec["behavior"] = _lower(behavior)
-    if conditions := _kept(notes.pop(CONDITIONS, ""), list):
+    if behavior := _kept(notes.pop(BEHAVIOR, ""), _Behavior):
+        spec["behavior"] = _lower(msgspec.to_builtins(behavior))
+    if conditions := _kept(notes.pop(CONDITIONS, ""), list[dict[str, str]]):
         status["conditions"] = conditions
     status.setdefault("currentMetrics", None)
     if not status.get("currentReplicas"):
@@ -108,12 +156,18 @@ def _to_v2(thing: JsonObject) -> None:
         thing["metadata"].pop("annotations", None)
 
 
-def _kept(text: str, shape: type) -> Any:
+def kept_metrics(text: str, word: str = "target") -> list[JsonObject]:
+    """What an annotation of v1 holds, as v2 has it."""
+    sources = _kept(text, list[_Metric]) or []
+    return [_metric_to_v2(msgspec.to_builtins(each), word) for each in sources]
+
+
+def _kept(text: str, shape: Any) -> Any:
+    """An annotation is anybody's to write: one that is of another shape counts as none, as on a real server."""
     try:
-        found = msgspec.json.decode(text) if text else None
-    except msgspec.MsgspecError:
-        found = None
-    return found if isinstance(found, shape) else shape()
+        return msgspec.json.decode(text, type=shape) if text else None
+    except UNDECODABLE:
+        return None
 
 
 def _source(metric: JsonObject) -> str:

@@ -18,7 +18,7 @@ from fairlead.apiserver.schema.shape import ParseError, parse
 from fairlead.apiserver.validation import metadata as rules
 
 Post = Callable[[Mapping[str, Any], bytes, float], Awaitable[bytes]]
-"""Whom to call, what to send and how many seconds to wait → what was answered; raises CallFailed."""
+"""The clientConfig, the body to send and the timeout in seconds → the answer; raises CallFailed."""
 
 TIMEOUT_S: Final = 30.0
 _GROUP: Final = "apiextensions.k8s.io"

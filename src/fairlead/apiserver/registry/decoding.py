@@ -32,9 +32,9 @@ class Draft:
 
     thing: JsonObject
     size: int = 0
-    """The bytes of the body and of the object it changes: what the work on it grows with."""
+    """Bytes of the body and of the object it changes: the cost of the work on it is in proportion."""
     has_empty: bool = False
-    """Whether there is an empty list or map where Go keeps none: it is owned, and then forgotten."""
+    """Whether it has an empty list or map that Go stores as null: its manager owns it, and then it is dropped."""
 
 
 def decoded(

@@ -6,7 +6,7 @@ from fairlead.apiserver.fields import managed
 from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.reader import Reader
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.strategies import established
+from fairlead.apiserver.registry.strategies import established, refused_names
 from fairlead.apiserver.schema.custom import CustomKind
 from fairlead.cluster.clock import Clock, rfc3339
 
@@ -27,8 +27,12 @@ class Definitions:
         if exists and not thing["metadata"].get("deletionTimestamp"):
             self._serve(thing)
             self._accept(resource, thing)
-        elif not exists:
+        elif not exists and not self._is_taken(thing):
             self._forget(thing)
+
+    def _is_taken(self, thing: JsonObject) -> bool:
+        """Whether the definition names objects that the server has itself: it is stored, and never served."""
+        return self._reader.resources.is_built_in(thing["spec"]["group"], thing["spec"]["names"]["plural"])
 
     def _accept(self, resource: Resource, thing: JsonObject) -> None:
         """Say that its names are accepted and that it is served, as the controllers of a real server do."""
@@ -36,7 +40,7 @@ class Definitions:
         if (thing.get("status") or {}).get("acceptedNames") == thing["spec"].get("names"):
             return
         now = rfc3339(self._clock.now())
-        for status in established(thing, now):
+        for status in [refused_names(thing, now)] if self._is_taken(thing) else established(thing, now):
             current = reader.entry(resource, "", thing["metadata"]["name"])
             new = {**reader.thing(resource, current), "status": status}
             fields = managed.record_update(
@@ -47,6 +51,8 @@ class Definitions:
             reader.store.put(PLACE, thing["metadata"]["name"], new, current.revision)
 
     def _serve(self, thing: JsonObject) -> None:
+        if self._is_taken(thing):
+            return
         spec = thing["spec"]
         place = f"{spec['group']}/{spec['names']['plural']}"
         known = self._served.get(place)

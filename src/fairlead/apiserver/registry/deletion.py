@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 async def delete(
     rest: "Rest", resource: Resource, namespace: str, name: str, deletion: DeleteOptions, options: Options, warn: Warn
 ) -> tuple[JsonObject, bool]:
-    """The object as it is left, and whether it is gone."""
+    """The object after the delete, and whether it is gone."""
     current = rest.entry(resource, namespace, name)
     await rest.ready(resource, current)
     thing, strategy = rest.thing(resource, current), resource.strategy
@@ -35,7 +35,7 @@ async def delete(
     if deletion.dry_run:
         return thing, over
     if over and strategy.graceful and _marks(thing) != before:
-        # Those who watch see it marked first, and then gone.
+        # A watch shows the deletionTimestamp first, then DELETED.
         await rest.put(resource, namespace, name, thing, current.revision)
         current = rest.entry(resource, namespace, name)
     if over:
@@ -48,14 +48,15 @@ async def delete(
 async def _delete_contents(rest: "Rest", storage_key: str, options: Options) -> None:
     """Every object of a custom kind, with its definition."""
     kind = rest.resources.custom_kind(storage_key)
-    assert kind is not None
+    if kind is None:
+        return  # its names were never accepted: these are the server's own objects
     for key, entry in list(rest.store.items(storage_key)):
         stored = msgspec.json.decode(entry.body)
         version = stored["apiVersion"].rpartition("/")[2]
         if version not in kind.versions:
             rest.store.delete(storage_key, key, stored, entry.revision)  # nobody can read it any more
             continue
-        # In the version it is kept in, which nobody needs to convert.
+        # In the stored version, so that nothing must be converted.
         metadata = stored["metadata"]
         await rest.delete(
             custom(kind, version), metadata.get("namespace", ""), metadata["name"], DeleteOptions(), options

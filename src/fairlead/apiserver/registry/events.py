@@ -1,22 +1,13 @@
 """Events in two groups: `v1`, as stored, and `events.k8s.io/v1`."""
 
 from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.validation.core.events import NEW_NAMES
 
-# core name → new name
-_RENAMED = {
-    "involvedObject": "regarding",
-    "message": "note",
-    "source": "deprecatedSource",
-    "firstTimestamp": "deprecatedFirstTimestamp",
-    "lastTimestamp": "deprecatedLastTimestamp",
-    "count": "deprecatedCount",
-    "reportingComponent": "reportingController",
-}
-_BACK = {new: core for core, new in _RENAMED.items()}
+_BACK = {new: core for core, new in NEW_NAMES.items()}
 
 
 def as_new(core: JsonObject) -> JsonObject:
-    made = {_RENAMED.get(name, name): value for name, value in core.items()}
+    made = {NEW_NAMES.get(name, name): value for name, value in core.items()}
     made["apiVersion"] = "events.k8s.io/v1"
     for name in ("reportingController", "reportingInstance"):
         if made.get(name) == "":

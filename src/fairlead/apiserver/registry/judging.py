@@ -15,7 +15,7 @@ def judge(
     resource: Resource, thing: JsonObject, old: JsonObject | None, warn: Warn, subresource: str = "",
     *, has_empty: bool = False,
 ) -> None:  # fmt: skip
-    """A Failure where it may not; warnings for what may, and should not."""
+    """Raises a Failure where it is invalid; warns of what is valid and discouraged."""
     _check(resource, thing, old, subresource)
     for text in _warnings(resource, thing, old, subresource):
         warn(text)

@@ -28,7 +28,7 @@ def merged(
     now: datetime,
     subresource: str = "",
 ) -> JsonObject:
-    """What is there with what is applied in it, as the owners of its fields allow."""
+    """The current object with the applied one merged into it, as the managers of its fields allow."""
     try:
         return managed.apply(
             schema, live, applied,
@@ -56,7 +56,7 @@ def record(
             manager=options.manager, api_version=resource.api_version, time=rfc3339(now), subresource=subresource,
         )  # fmt: skip
     except ApplyError:
-        return  # what has no owner because it makes no sense is for validation to refuse
+        return  # a value of the wrong shape has no owner: validation refuses it
     if resource.custom is not None and not versions.can_be_owned(resource, fields, old, thing):
         fields = []
     if resource.strategy.owners_per_version:
@@ -92,7 +92,7 @@ def record_review(
 def _split_scale(
     fields: list[JsonObject], old: JsonObject | None, thing: JsonObject, api_version: str
 ) -> list[JsonObject]:
-    """A scale that changes nothing still sets apart who owns the replicas, and forgets since when."""
+    """A scale that changes nothing still gives replicas a managedFields entry of their own, without a time."""
     path = ("f:spec", "f:replicas")
     if old is None or (old.get("spec") or {}).get("replicas") != (thing.get("spec") or {}).get("replicas"):
         return fields

@@ -27,7 +27,7 @@ class Reader:
         return found
 
     async def ready(self, resource: Resource, *entries: Entry) -> None:
-        """Until these are converted to the version of the resource: comes before `thing` and `body`."""
+        """Wait until these are converted to the version of the resource; call it before `thing` and `body`."""
         kind = resource.custom
         if kind is None or kind.webhook is None:
             return

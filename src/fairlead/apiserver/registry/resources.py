@@ -98,6 +98,10 @@ class Resources:
     def has_version(self, group: str, version: str) -> bool:
         return any(each.group == group and each.version == version for each in self._found.values())
 
+    def is_built_in(self, group: str, plural: str) -> bool:
+        """Whether the server has objects of that name itself, in any version: no definition may take them over."""
+        return any(key[0] == group and key[2] == plural for key in self._built_in)
+
     def define(self, definition: CustomKind | None, group: str, plural: str) -> None:
         """Serve a custom resource by its current definition; None ends it."""
         for key in [key for key in self._found if key[0] == group and key[2] == plural and key not in self._built_in]:

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 NOTHING = Sent(None)
 
-# For how long a write is tried again that others keep overtaking.
+# For how long a write is tried again while other writes come first.
 TRIES_S = 30.0
 
 # Letters and digits that make no words, as Kubernetes draws its suffixes.
@@ -102,7 +102,7 @@ class Rest(Reader):
             raise Failure(500, "", "resourceVersion should not be set on objects to be created")
         name = metadata.get("name", "")
         _drop_double_owners(metadata, warn)
-        # Whose the fields are is settled before admission adds its own.
+        # managedFields are recorded before admission adds fields of its own.
         await run(size, record, self.versions, resource, None, draft.thing, options, "", self.clock.now())
         return await self._create(resource, namespace, name, draft, options, warn)
 
@@ -486,7 +486,7 @@ class Rest(Reader):
         self, resource: Resource, namespace: str, name: str, delete_options: DeleteOptions, options: Options,
         *, warn: Warn = no_warning,
     ) -> tuple[JsonObject, bool]:  # fmt: skip
-        """The object as it was left, and whether it is gone for good."""
+        """The object after the delete, and whether it is gone."""
         return await self.until_written(
             lambda: deletion.delete(self, resource, namespace, name, delete_options, options, warn)
         )
@@ -537,13 +537,13 @@ class Rest(Reader):
         await self.store.settled()
 
     async def _is_kept_so(self, resource: Resource, thing: JsonObject, current: Entry) -> bool:
-        """Whether writing it down would change nothing: the version to keep it in may be another by now."""
+        """Whether storing it would change nothing: the storage version may have changed since."""
         if resource.custom is None or self.versions.is_as_kept(resource, current):
             return True
         return _is_unchanged(await self._stored(resource, thing), msgspec.json.decode(current.body))
 
     async def _as_if_kept(self, resource: Resource, thing: JsonObject) -> JsonObject:
-        """What would come back if this were written down."""
+        """What a read would return if this were stored."""
         kind = resource.custom
         if kind is None or len(kind.versions) == 1:
             return thing
@@ -551,7 +551,7 @@ class Rest(Reader):
         return await self.versions.read_unsaved(resource, body)
 
     async def _stored(self, resource: Resource, thing: JsonObject) -> JsonObject:
-        """As it is kept: kind and version first, so that a list can cut them off."""
+        """The bytes to store: kind and version first, so that a list can cut them off."""
         version = resource.api_version
         if resource.custom is not None:
             kept = await self.versions.kept(resource, thing)
@@ -563,7 +563,7 @@ class Rest(Reader):
 
 
 def _weight(resource: Resource, draft: Draft) -> int:
-    """What checking it is in proportion to: its bytes, or the rules of its kind."""
+    """The cost of validating it, in bytes: its own, or what the rules of its kind are worth."""
     return draft.size if resource.custom is None else max(draft.size, resource.custom.weight(resource.version))
 
 
@@ -595,7 +595,7 @@ def _empty_status(resource: Resource) -> JsonObject:
 
 
 def _desired(thing: JsonObject) -> JsonObject:
-    """What a change of generation counts: everything that is neither metadata nor status."""
+    """What a generation counts changes of: everything that is neither metadata nor status."""
     return {name: value for name, value in thing.items() if name not in ("metadata", "status", "apiVersion", "kind")}
 
 
@@ -612,7 +612,7 @@ def _untimed(metadata: JsonObject) -> JsonObject:
 
 
 def _unconvertible(resource: Resource, merged: JsonObject, plain: str) -> Failure:
-    """What was applied fits the schema and still is no object of the kind."""
+    """The failure of an applied object that fits the schema and cannot be decoded into the kind."""
     why = strategic_problem(resource.schema, merged) or plain
     metadata = merged.get("metadata") or {}
     version = f"{resource.group}/{resource.version}, Kind={resource.kind}"

@@ -138,7 +138,7 @@ class Addresses:
 
 
 def drop_what_the_type_has_not(new: JsonObject, old: JsonObject) -> None:
-    """Remove what was allocated for the Service's former type, unless the writer changed it."""
+    """Remove what was allocated for the Service's former type, unless the request changed it."""
     spec, before = new["spec"], old["spec"]
     kinds = {"NodePort", "LoadBalancer"}
 

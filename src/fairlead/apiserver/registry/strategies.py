@@ -21,7 +21,7 @@ from fairlead.model.qos import qos_class
 
 
 class Strategy:
-    """The rules of a kind. `has_generation` kinds count changes of what is wanted."""
+    """The rules of a kind. Kinds with `has_generation` count changes of their desired state."""
 
     has_generation = False
     always_first = False
@@ -32,19 +32,19 @@ class Strategy:
     """Whether a delete answers with the object that is gone, not with a Status."""
     usual_propagation = ""
     status_keeps: tuple[str, ...] = ()
-    """What of the metadata a write of the status leaves as it was."""
+    """The fields of the metadata that a write of the status does not change."""
     guarded = False
     """Whether an update must name the version it replaces."""
     owners_per_version = False
-    """Whether who owns a field in one group version means nothing in another."""
+    """Whether managedFields of one group version are dropped in another."""
     deprecation = ""
-    """The warning for whoever uses the kind at all."""
+    """The warning for every request about the kind."""
     storage_version = ""
-    """The version that etcd has it in; "" for the one of the request."""
+    """The storage version of a real server; "" for that of the request."""
     storage_path = ""
-    """Where etcd has the kind, in a message about a precondition; "" for under its plural."""
+    """The kind's folder in etcd, in a message about a precondition; "" for its plural."""
     unknown_field = "field label not supported: {key}"
-    """What a field selector by a field it does not offer is answered with."""
+    """The message for a field selector by a field that the kind does not offer."""
     selector_is_map = False
     """Whether its spec.selector is a map of labels, not a LabelSelector."""
     allocates = False
@@ -55,7 +55,7 @@ class Strategy:
         return self.has_generation and not self.always_first
 
     def convert(self, thing: JsonObject) -> None:
-        """Bring another way of saying the same into the one that is kept, before defaults are set."""
+        """Convert an alternative form of a field into the stored one, before defaults are set."""
 
     def is_stored_form(self, group: str) -> bool:
         """Whether a group returns objects in the form they are stored in."""
@@ -70,18 +70,18 @@ class Strategy:
         return thing
 
     def to_wire(self, body: bytes) -> bytes:
-        """What is kept, in the bytes it is answered with."""
+        """The stored bytes as a response has them."""
         return body
 
     def storage_group(self, group: str) -> str:
-        """The group of the objects as they are kept; an Invalid names it."""
+        """The group of the objects as stored; the message of an Invalid names it."""
         return group
 
     def allocate(self, key: str, thing: JsonObject, old: JsonObject | None) -> None:
-        """Complete an object with what it needs of the cluster and does not name; `old` is what it replaces."""
+        """Allocate what the object needs of the cluster and does not name; `old` is the object it replaces."""
 
     def release(self, key: str, kept: JsonObject | None) -> None:
-        """Free what was allocated for a key, but for what the object holds as it is kept; None once it is gone."""
+        """Release what was allocated for a key, except what the stored object holds; None once it is deleted."""
 
     def delete_warning(self, propagation: str) -> str:
         """The warning for a delete that names this propagation policy, "" for none of either."""
@@ -102,7 +102,7 @@ class Strategy:
         return 0
 
     def begin_deletion(self, thing: JsonObject, deletion: DeleteOptions, now: datetime) -> None:
-        """Mark an object as deleted, where it does not go at once."""
+        """Set the deletionTimestamp of an object that is not removed at once."""
         metadata = thing["metadata"]
         _set_deletion_finalizers(metadata, deletion.propagation or self.usual_propagation)
         already = "deletionTimestamp" in metadata
@@ -190,7 +190,7 @@ class Pods(Strategy):
     )  # fmt: skip
 
     def prepare_create(self, thing: JsonObject) -> None:
-        # Whoever brings a class with them keeps it.
+        # A qosClass that is set already stays.
         given = (thing.get("status") or {}).get("qosClass")
         status: JsonObject = {"phase": "Pending", "qosClass": given or pod_qos_class(thing["spec"])}
         if thing["spec"].get("schedulingGates"):
@@ -210,12 +210,12 @@ class Pods(Strategy):
         _merge_label_keys(thing)
 
     def prepare_status(self, new: JsonObject, old: JsonObject) -> None:
-        # A status without a class, from a node that does not know it, does not take it away.
+        # A status without a qosClass, from a node that does not know it, does not remove it.
         if "qosClass" not in new.get("status", {}) and "qosClass" in old.get("status", {}):
             new.setdefault("status", {})["qosClass"] = old["status"]["qosClass"]
         status = new.get("status") or {}
         address, listed = status.get("podIP"), status.get("podIPs") or []
-        # One address is written in two places; the first has the say.
+        # podIP and podIPs hold the same address; podIP decides.
         if address and (not listed or listed[0].get("ip") != address):
             status["podIPs"] = [{"ip": address}]
         elif listed:
@@ -224,7 +224,7 @@ class Pods(Strategy):
     def grace_s(self, thing: JsonObject, deletion: DeleteOptions) -> int:
         spec, status = thing["spec"], thing.get("status") or {}
         requested = deletion.grace_s if deletion.grace_s is not None else spec.get("terminationGracePeriodSeconds", 30)
-        # Nobody runs it, or it has run: there is nothing to wait for.
+        # On no node, or finished: nothing to wait for.
         if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
             return 0
         left = thing["metadata"].get("deletionGracePeriodSeconds")
@@ -294,7 +294,7 @@ class Namespaces(Strategy):
         return bool((thing.get("spec") or {}).get("finalizers"))
 
     def begin_deletion(self, thing: JsonObject, deletion: DeleteOptions, now: datetime) -> None:
-        """Marked without a grace period: it goes once its contents have."""
+        """The deletionTimestamp without a grace period: it is removed once its contents are."""
         if "deletionTimestamp" not in thing["metadata"]:
             thing["metadata"]["deletionTimestamp"] = rfc3339(now)
             thing["status"] = {**(thing.get("status") or {}), "phase": "Terminating"}
@@ -316,9 +316,9 @@ class Claims(Strategy):
 
 
 def same_source(spec: JsonObject, *, is_filled: bool) -> None:
-    """What a claim is filled from is written in two places; from another namespace it cannot be.
+    """`dataSource` and `dataSourceRef` name the same source; a dataSourceRef to another namespace is dropped.
 
-    In the older place only claims and snapshots are known: anything else goes without a word.
+    `dataSource` knows only claims and snapshots: anything else in it is dropped silently.
     """
     if (spec.get("dataSourceRef") or {}).get("namespace"):
         del spec["dataSourceRef"]
@@ -369,7 +369,7 @@ class Events(Strategy):
         return as_core(thing) if group else thing
 
     def storage_group(self, group: str) -> str:
-        return ""  # events are of the core group inside, whichever way they came
+        return ""  # events are stored in the core group, whichever group the request names
 
     def field_names_in(self, group: str) -> frozenset[str]:
         other = "involvedObject." if group else "regarding."
@@ -409,7 +409,7 @@ class Secrets(Strategy):
 
 class ControllerRevisions(Strategy):
     def to_wire(self, body: bytes) -> bytes:
-        return go_escaped(body)  # what is in a revision is compared by its bytes
+        return go_escaped(body)  # the data of a revision is compared by its bytes
 
 
 class ReplicationControllers(Strategy):
@@ -467,7 +467,8 @@ class Jobs(Strategy):
             labels.setdefault(f"{prefix}job-name", metadata["name"])
         match_labels = spec.setdefault("selector", {}).setdefault("matchLabels", {})
         match_labels.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
-        # Labels that stand for both are one map inside; looking for a name takes those that were given apart.
+        # On a real server labels defaulted from the template are the same map, so that both get the additions; where a
+        # name is generated, the two are separate.
         prefix, name = metadata.get("generateName", ""), metadata["name"]
         was_found = bool(prefix) and name.startswith(prefix) and len(name) == len(prefix) + 5
         if shared and not (was_found and had_labels):
@@ -547,7 +548,7 @@ def pod_qos_class(spec: Mapping[str, Any]) -> str:
 
 
 def established(thing: JsonObject, now: str) -> list[JsonObject]:
-    """What becomes of a definition's status until it is served: its names are accepted, then it is."""
+    """The writes of a definition's status until it is served: NamesAccepted, then Established."""
     status = thing.get("status") or {}
     kept = {each["type"]: each for each in status.get("conditions") or ()}
     accepted = {
@@ -576,6 +577,23 @@ def established(thing: JsonObject, now: str) -> list[JsonObject]:
         }
         for step in steps
     ]
+
+
+def refused_names(thing: JsonObject, now: str) -> JsonObject:
+    """The status of a definition whose objects the server has itself."""
+    plural = thing["spec"]["names"]["plural"]
+    conditions = [
+        ("NamesAccepted", "PluralConflict", f'"{plural}" is already in use'),
+        ("Established", "NotAccepted", "not all names are accepted"),
+    ]
+    return {
+        "conditions": [
+            {"type": kind, "status": "False", "lastTransitionTime": now, "reason": reason, "message": message}
+            for kind, reason, message in conditions
+        ],
+        "acceptedNames": {"plural": "", "kind": ""},
+        "storedVersions": (thing.get("status") or {}).get("storedVersions") or [],
+    }
 
 
 PLAIN = Strategy()

@@ -17,9 +17,9 @@ from fairlead.apiserver.schema.custom import CustomKind
 from fairlead.apiserver.storage.store import Entry
 
 Convert = Callable[[CustomKind, Sequence[JsonObject], str], Awaitable[list[JsonObject]]]
-"""Objects of a kind, brought to an API version by its webhook; a Failure where that cannot be had."""
+"""Objects of a kind, converted to an API version by its webhook; a Failure where it cannot."""
 
-# In one call of a webhook: as many as a review holds with ease.
+# Objects in one call of a webhook.
 MOST_AT_ONCE: Final = 100
 MOST_BYTES_AT_ONCE: Final = 1 << 20
 SPARE: Final = 1000
@@ -28,7 +28,7 @@ SPARE: Final = 1000
 class Versions:
     def __init__(self, convert: Convert) -> None:
         self.convert = convert
-        self._unsaved = 0  # what is not kept has a revision of its own, below all others
+        self._unsaved = 0  # the revision of what is not stored, below all others
         self._converted: dict[CustomKind, dict[tuple[int, str], bytes]] = {}
 
     def is_as_kept(self, resource: Resource, entry: Entry) -> bool:
@@ -67,7 +67,7 @@ class Versions:
                 known[revision, resource.version] = msgspec.json.encode(made)
 
     def forget(self, kind: CustomKind, live: Iterable[int] = ()) -> None:
-        """Keep what was converted of a kind for objects that are still there."""
+        """Drop what was converted of a kind, except for objects that still exist."""
         known = self._converted.get(kind)
         if known is None:
             return
@@ -80,7 +80,7 @@ class Versions:
 
     @staticmethod
     def can_be_owned(resource: Resource, owners: Iterable[JsonObject], *things: JsonObject | None) -> bool:
-        """Whether those who own fields in other versions still can: what has no place there has no owner anywhere."""
+        """Whether managers of fields in other versions keep them: not if such a version lacks fields of the object."""
         kind = resource.custom
         assert kind is not None
         others = {each["apiVersion"].rpartition("/")[2] for each in owners} & set(kind.versions) - {resource.version}
@@ -102,7 +102,7 @@ class Versions:
         return len(self._converted.get(kind, ())) > live * len(kind.versions) + SPARE
 
     async def kept(self, resource: Resource, thing: JsonObject) -> JsonObject:
-        """As an object of a custom kind is written down."""
+        """An object of a custom kind in its storage version."""
         kind = resource.custom
         assert kind is not None
         version = f"{kind.group}/{kind.storage_version}"

@@ -38,7 +38,7 @@ def from_json(raw: bytes) -> Sent:
 
 
 def _may_repeat_a_field(raw: bytes, value: Any) -> bool:
-    """Whether there are more colons after quotes than fields: reading it twice is for those who write so."""
+    """Whether a field may be there twice: more colons follow quotes than there are fields."""
     return raw.count(b'":') + raw.count(b'" :') > _fields_in(value)
 
 
@@ -144,7 +144,7 @@ def check_depth(raw: bytes, *, is_json: bool = True) -> None:
         raise bad_request(f"the body is nested {deepest} deep; at most {MAX_DEPTH} are accepted")
 
 
-# A text that nobody ends goes to the end: whatever is sent is read once.
+# A string without an end goes on to the end of the body.
 _TEXTS: Final = re.compile(rb'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
 
 

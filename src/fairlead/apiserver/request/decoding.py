@@ -10,7 +10,7 @@ from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_
 
 
 class Unrecognized(Failure):
-    """A body that is no object at all, and `why` not."""
+    """A body that is no object; `why` says what is wrong."""
 
     def __init__(self, message: str, why: str) -> None:
         super().__init__(400, "BadRequest", message)
@@ -18,7 +18,7 @@ class Unrecognized(Failure):
 
 
 class Undecodable(Failure):
-    """An object that is none of its kind, and `why` not."""
+    """An object that does not fit its kind; `why` says what is wrong."""
 
     def __init__(self, problem: DecodeError) -> None:
         super().__init__(400, "BadRequest", str(problem))

@@ -39,7 +39,7 @@ class RequestInfo:
 
 def parse_path(method: str, path: str, query: Mapping[str, str]) -> RequestInfo | None:
     """The resource a path names, or None for a path that is about none (/version, /api/v1 itself, …)."""
-    # A slash in a name, however it is written, and an empty part name nothing.
+    # A slash in a name, even an escaped one, or an empty part: no resource.
     parts = unquote(path).strip("/").split("/")
     if parts[0] not in ("api", "apis"):
         return None
@@ -51,7 +51,7 @@ def parse_path(method: str, path: str, query: Mapping[str, str]) -> RequestInfo 
     group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
     rest = parts[start:]
     watching, old_way = is_true(query, "watch"), False
-    if rest[0] == "watch" and len(rest) > 1:  # the old way of asking for a watch
+    if rest[0] == "watch" and len(rest) > 1:  # the older path of a watch
         watching, old_way, rest = True, True, rest[1:]
     namespace = ""
     # /namespaces/x/pods is about pods; /namespaces/x, and its status, about the namespace.
@@ -103,7 +103,7 @@ def whole_number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def version_problem(text: str) -> str:
-    """Why a text is no resourceVersion; "" where it is one. int() takes what is none, and minutes for what is long."""
+    """Why a text is no resourceVersion; "" where it is one. int() accepts more, and is slow on long texts."""
     if not (text.isascii() and text.isdecimal()):
         return "invalid syntax"
     digits = text.lstrip("0")

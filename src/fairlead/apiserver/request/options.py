@@ -19,7 +19,7 @@ Warn = Callable[[str], None]
 
 
 def no_warning(warning: str) -> None:
-    """For writes that no client waits for."""
+    """For writes without a client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Options:
     validation: Validation = "Warn"
     force: bool = False
     query: Mapping[str, str] = field(default_factory=dict)
-    """What the query says of managers and validation, for webhooks to see."""
+    """The query's fieldManager and fieldValidation, passed to webhooks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from fairlead.apiserver.json_values import UNDECODABLE
+from fairlead.apiserver.request.bodies import check_depth
 from fairlead.apiserver.schema.facts import load
 
 MAGIC = b"k8s\0"
@@ -171,15 +173,16 @@ def _value(form: str, wire: int, value: int | bytes, depth: int) -> Any:
     if form.startswith("schema_or_"):
         return _schema_or(form, _bytes(value), depth)
     # Raw extensions, and schemas' own JSON: a message whose first field holds the text.
-    text = next((part for number, _, part in _fields(_bytes(value)) if number == 1), b"null")
+    text = _bytes(next((part for number, _, part in _fields(_bytes(value)) if number == 1), b"null"))
+    check_depth(text)
     try:
-        return msgspec.json.decode(_bytes(text))
-    except msgspec.DecodeError:
+        return msgspec.json.decode(text)
+    except UNDECODABLE:
         raise Malformed("a raw field holds no JSON") from None
 
 
 def _schema_or(form: str, raw: bytes, depth: int) -> Any:
-    """A schema, or what may stand in its place: a list of schemas, a yes or no, or names."""
+    """A schema, or what may stand in its place: a list of schemas, a boolean, or names."""
     schema, others = None, []
     is_allowed = False
     for number, wire, value in _fields(raw):

@@ -50,7 +50,7 @@ class _Unparsable(Exception):
 
 
 class _Parser:
-    """As Kubernetes reads label selectors, down to what it complains of."""
+    """Parses label selectors as Kubernetes does, with its error messages."""
 
     def __init__(self, text: str) -> None:
         self._tokens = [*_tokens(text), ("end", "")]
@@ -185,7 +185,7 @@ def parse_fields(text: str) -> tuple[Requirement, ...]:
 def check_fields(
     requirements: tuple[Requirement, ...], known: frozenset[str], message: str, *, custom: bool = False
 ) -> None:
-    """A field the kind does not offer is the asker's mistake. `message` has `{key}` in it."""
+    """A field that the kind does not offer is a 400. `message` has `{key}` in it."""
     for each in requirements:
         if each.key in known:
             continue
@@ -215,7 +215,7 @@ def _unescaped(value: str) -> str:
 def matcher(
     labels: tuple[Requirement, ...], fields: tuple[Requirement, ...]
 ) -> Callable[[Mapping[str, str], Mapping[str, str]], bool] | None:
-    """One question for both selectors; None when everything matches."""
+    """One function for both selectors; None when everything matches."""
     if not labels and not fields:
         return None
     of_labels, of_fields = _Merged(labels), _Merged(fields)

@@ -39,7 +39,7 @@ class CustomKind:
     """One definition, read once; made anew when the definition changes."""
 
     def __init__(self, definition: Json, since: int = 0) -> None:
-        """`since`: the revision at which it became what it is; what was written later fits it."""
+        """`since`: the revision of its last change; objects written later fit it."""
         spec = definition["spec"]
         self.since = since
         given = spec["names"]
@@ -71,18 +71,18 @@ class CustomKind:
         return "status" in (self._versions[version].get("subresources") or {})
 
     def scale(self, version: str) -> tuple[str, str, str] | None:
-        """The paths of wanted replicas, of actual ones, and of the selector as text (may be empty)."""
+        """The paths of spec replicas, of status replicas, and of the selector as text (may be empty)."""
         found = (self._versions[version].get("subresources") or {}).get("scale")
         if found is None:
             return None
         return found["specReplicasPath"], found["statusReplicasPath"], found.get("labelSelectorPath", "")
 
     def selectable(self, version: str) -> tuple[str, ...]:
-        """What a field selector may ask, as paths: `.spec.color`."""
+        """The selectable fields, as paths: `.spec.color`."""
         return tuple(field["jsonPath"] for field in self._versions[version].get("selectableFields") or ())
 
     def selected(self, version: str, obj: Json) -> dict[str, str]:
-        """What a field selector may ask, and what stands there."""
+        """The selectable fields with their values."""
         return {path.lstrip("."): _text(self.at(obj, path)) for path in self.selectable(version)}
 
     def deprecation(self, version: str) -> str:
@@ -142,17 +142,17 @@ class CustomKind:
         return self._schemas[version]
 
     def default(self, version: str, obj: Json) -> None:
-        """Fills in defaults in place; null where it may not stand makes room for one, or goes."""
+        """Fills in defaults in place; null where it is not allowed is replaced by the default, or removed."""
         _default(self.source(version), obj, root=True)
 
     def as_read(self, version: str, obj: Json) -> Json:
-        """What was kept in a version, as that version is now: what it does not know goes, and defaults are set."""
+        """A stored object in the current schema of its version: unknown fields are pruned, defaults set."""
         made = self.as_known(version, obj)
         self.default(version, made)
         return made
 
     def as_known(self, version: str, obj: Json) -> Json:
-        """Only what a version knows of; null where it may not stand goes."""
+        """Without the fields that a version does not know, and without null where it is not allowed."""
         source = self.source(version)
         made: Json = _pruned({**source, "x-kubernetes-embedded-resource": True}, obj)
         _drop_nulls(source, made, root=True)
@@ -197,7 +197,7 @@ class CustomKind:
         ]
 
     def _scaled(self, version: str, obj: Json, subresource: str) -> list[FieldError]:
-        """Replicas are counts, at the paths of the scale subresource."""
+        """Replicas at the paths of the scale subresource must be counts."""
         paths = self.scale(version)
         found: list[FieldError] = []
         for path in (paths or ())[1 if subresource == "status" else 0 : 2]:
@@ -222,12 +222,12 @@ class CustomKind:
 
     @staticmethod
     def at(obj: Any, path: str) -> Any:
-        """What stands at a simple JSONPath (`.spec.replicas`, `.status.conditions[0].type`, `[?(@.type=="Ready")]`)."""
+        """The value at a simple JSONPath (`.spec.replicas`, `.status.conditions[0].type`, `[?(@.type=="Ready")]`)."""
         return read_path(obj, path)
 
     @staticmethod
     def put(obj: Json, path: str, value: Any) -> None:
-        """Sets what stands at a path of plain fields, making what is missing on the way."""
+        """Sets the value at a path of plain fields; missing parents are created."""
         *parents, last = [step for step in path.split(".") if step]
         here = obj
         for step in parents:
@@ -394,7 +394,7 @@ _META: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def _pruned(source: Json | None, value: Any) -> Any:
-    """A value without what its schema does not know; of an object without one, nothing stays."""
+    """A value without unknown fields; an object without a schema is emptied."""
     if isinstance(value, dict):
         if source is None:
             return {}
@@ -444,7 +444,7 @@ def _whole_number(obj: Json, path: str) -> tuple[int, str]:
 
 
 def _accessor_problem(obj: Json, path: str, expected: type, word: str) -> tuple[Any, str]:
-    """What stands at a path, and why it is not what is wanted there."""
+    """The value at a path, or why it is not of the type that is expected there."""
     here: Any = obj
     walked: list[str] = []
     for step in path.lstrip(".").split("."):
@@ -474,7 +474,7 @@ _FILTER = re.compile(r"\[\?\(@\.([\w./-]+)\s*==\s*['\"]([^'\"]*)['\"]\)\]")
 
 
 def read_path(obj: Any, path: str) -> Any:
-    """The first thing a simple JSONPath finds, or None: fields, indexes, `[*]`, and a filter by equality."""
+    """The first value that a simple JSONPath finds, or None: fields, indexes, `[*]`, and a filter by equality."""
     text = path.strip().removeprefix("{").removesuffix("}").removeprefix("$")
     found: list[Any] = [obj]
     at = 0

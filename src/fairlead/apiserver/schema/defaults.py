@@ -267,7 +267,7 @@ def _daemon_set(obj: Json) -> None:
     elif strategy.get("rollingUpdate") is not None:
         strategy["rollingUpdate"] = {"maxUnavailable": 0, "maxSurge": 0, **strategy["rollingUpdate"]}
     spec.setdefault("revisionHistoryLimit", 10)
-    # What is left of a field that older versions had; the strategy counts on from there.
+    # A field of older versions; the strategy goes on from its value.
     obj["metadata"].setdefault("annotations", {}).setdefault("deprecated.daemonset.template.generation", "1")
 
 

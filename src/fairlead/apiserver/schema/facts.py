@@ -93,7 +93,7 @@ class Facts:
 
     @cached_property
     def by_kind(self) -> dict[GroupVersionKind, Resource]:
-        """Resources by their kind; where two share one (`pods` and nothing else so far), the first wins."""
+        """Resources by their kind; where two share a kind, the first wins."""
         found: dict[GroupVersionKind, Resource] = {}
         for resource in self.resources:
             found.setdefault((resource.group, resource.version, resource.kind), resource)

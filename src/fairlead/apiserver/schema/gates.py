@@ -1,6 +1,6 @@
-"""Fields of features that Kubernetes does not switch on by itself: they are read, owned, and then dropped.
+"""Fields behind feature gates that are off by default: decoded, entered in managedFields, then dropped.
 
-Called when an object is made ready to be kept. An object that has such a field already may keep it.
+Called before an object is stored. An object that already has such a field keeps it.
 """
 
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 Json = dict[str, Any]
 
-# Where kinds have their pods' spec.
+# The path of the pod spec, by kind.
 POD_SPECS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("", "Pod"): ("spec",),
     ("", "PodTemplate"): ("template", "spec"),

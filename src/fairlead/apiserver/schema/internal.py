@@ -1,4 +1,4 @@
-"""Some types as the real server has them inside: what it shows when it refuses a value or a change.
+"""Some types in the real server's internal form, which its messages print for a refused value or change.
 
 `internal.json` is written by tests/rigs/kube/facts.py: of each type its fields in order, as Go's name, JSON's name and
 form (`*` a pointer, `[]` a list, `{}` a map, `@` a struct, `inline` metadata that stands among the other fields).
@@ -13,7 +13,7 @@ from typing import Any, Final
 Json = dict[str, Any]
 
 _ZERO: Final[Json] = {"string": "", "int": 0, "bool": False, "quantity": "0", "intstr": 0, "json": {}}
-# Kept in the security context inside, in the spec outside.
+# In the internal form part of the security context, in the API part of the spec.
 _MOVED: Final = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
 
 
@@ -35,7 +35,7 @@ def diff(name: str, old: Json, new: Json) -> str:
 
 
 def inside(name: str, value: Json) -> Json:
-    """The value with the names and the empty fields the server has inside."""
+    """The value with the names and empty fields of the internal form."""
     return _struct(name, value)
 
 

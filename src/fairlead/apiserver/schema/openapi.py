@@ -37,11 +37,11 @@ BLOCKING = frozenset(
 
 
 NEW: Final = object()
-"""In the place of what a value was before: nothing, or nothing that can be told to be the same."""
+"""Instead of the old value: there was none, or none that can be matched to the new one."""
 
 
 def check(schema: Json, value: Any, path: str, old: Any = NEW) -> Errors:
-    """What is wrong with a value; `path` is empty at the root. What was wrong before may stay as it is."""
+    """The errors of a value; `path` is empty at the root. An unchanged value that was invalid before may stay."""
     found = _check(schema, value, path, old)
     return [] if found and old is not NEW and same(value, old) else found
 
@@ -162,7 +162,7 @@ def _check_list(schema: Json, value: list[Any], path: str, old: Any) -> Errors:
 
 
 def old_items(schema: Json, old: Any, missing: Any) -> Callable[[Any], Any]:
-    """What an item was before: only the items of a keyed list can be told apart over time."""
+    """The old value of each item: only items of a keyed list can be matched over time."""
     keys = schema.get("x-kubernetes-list-map-keys") or ()
 
     def identity(item: Json) -> tuple[Any, ...]:
@@ -258,7 +258,7 @@ def _check_number(schema: Json, value: int | float, path: str) -> Errors:
         found.append(FieldError("FieldValueInvalid", _NOWHERE, f'Invalid value: "": {text}'))
     found += _check_range(schema, value, path)
     if isinstance(value, int):
-        # To the server a whole number is compared with whole numbers.
+        # The server compares an integer with integers.
         step, most, least = (None if each is None else int(each) for each in (step, most, least))
     if step is not None:
         if step <= 0:
@@ -315,5 +315,5 @@ def _check_combined(schema: Json, value: Any, path: str) -> Errors:
 
 
 def _least(attempts: list[Errors]) -> Errors:
-    """The complaints of the alternative that was nearest."""
+    """The errors of the alternative that matched best."""
     return min(attempts, key=lambda problems: len(problems))

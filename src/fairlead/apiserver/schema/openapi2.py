@@ -1,4 +1,4 @@
-"""OpenAPI v2 out of the v3 documents, for clients that still ask for it: the same facts in the older form."""
+"""OpenAPI v2 from the v3 documents, for clients that still read it."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _PATCHES = [
     "application/apply-patch+yaml",
 ]
 _ACTIONS = {"get": "get", "post": "post", "put": "put", "patch": "patch", "delete": "delete"}
-# More than one type under one name; v2 has no word for "either".
+# Of several types in v3; v2 allows one.
 _NAMED: Json = {
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"type": "string", "format": "int-or-string"},
     "io.k8s.apimachinery.pkg.api.resource.Quantity": {"type": "string"},

@@ -11,7 +11,7 @@ _OPTIONS.log_errors = False
 _OPTIONS.max_mem = _MEMORY_BYTES
 
 
-# How RE2 puts it → how Go's own copy of it does.
+# Message of RE2 → message of Go's regexp.
 _IN_GO: Final = {
     "missing ]": "missing closing ]",
     "missing )": "missing closing )",

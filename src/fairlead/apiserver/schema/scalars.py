@@ -1,4 +1,4 @@
-"""Texts with a meaning of their own: quantities, times, bytes. Read and written anew as Go's types do it."""
+"""Strings with a format: quantities, times, bytes. Parsed and formatted as Go's types do it."""
 
 import base64
 import binascii
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-# More than any quantity needs, and little enough to reckon with.
+# More than any quantity needs, and few enough to compute with.
 LONGEST_QUANTITY: Final = 1000
 _QUANTITY = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
 _QUANTITY_PROBLEM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -40,7 +40,7 @@ _ZONE = re.compile(r"Z|([+-])(\d\d):(\d\d)")
 
 
 class ScalarError(ValueError):
-    """The text is not what it should be; the message is the server's."""
+    """The text does not have the format; the message is the server's."""
 
 
 @lru_cache(maxsize=65536)
@@ -84,7 +84,7 @@ def _exponent(suffix: str) -> int:
         parsed = None
     if parsed is None or not -(2**63) <= parsed < 2**63:
         raise ScalarError(_SUFFIX_PROBLEM)
-    return (parsed + 2**31) % 2**32 - 2**31  # only half of it is kept
+    return (parsed + 2**31) % 2**32 - 2**31  # Go keeps the lower 32 bits
 
 
 def _binary(sign: str, value: int, places: int, is_short: bool) -> str:
@@ -110,7 +110,7 @@ def _decimal(sign: str, digits: str, scale: int, is_exponent: bool) -> str:
     scale += len(digits) - len(digits.rstrip("0"))
     kept += "0" * (scale % 3)
     scale -= scale % 3
-    # What is too large for a suffix loses it on a real server as well.
+    # Too large for a suffix: a real server drops the suffix as well.
     suffix = (f"e{scale}" if scale else "") if is_exponent else _DECIMAL_SUFFIX.get(scale, "")
     return f"{'-' if sign == '-' else ''}{kept}{suffix}"
 

@@ -31,11 +31,11 @@ Json = dict[str, Any]
 
 
 class Notes(list[str]):
-    """Taken while reading: fields that are not known, and whether something is empty that Go would keep as null."""
+    """Collected while decoding: unknown fields, and whether something is empty that Go stores as null."""
 
     has_empty = False
     lenient = False
-    """Wrong types are passed over: Go notes the first and reads on, and what a type's own reader refuses goes first."""
+    """Wrong types are skipped: Go notes the first and decodes on, and an error of a type's own decoder wins."""
 
 
 Read = Callable[[Any, Notes], Any]
@@ -62,7 +62,7 @@ class Struct:
         self.required: tuple[str, ...] = ()
         self.atomic: bool = False
         self.open: bool = False  # unknown fields are kept (x-kubernetes-preserve-unknown-fields)
-        self.hollow: bool = False  # of those, only what is no object is kept (additionalProperties: true)
+        self.hollow: bool = False  # unknown fields are kept, objects emptied (additionalProperties: true)
         self.custom: bool = False  # of a custom kind: no Go struct stands behind it
         self.status_apart: bool = False  # of a custom kind: /status is written on its own
         self.kinds: tuple[facts.GroupVersionKind, ...] = ()
@@ -211,7 +211,7 @@ def _from_facts(form: str, entry: Json) -> Schema:
 
 
 class _Mismatch(Exception):
-    """The wrong type somewhere below; each struct on the way up adds its field."""
+    """A value of the wrong type below; each struct on the way up adds its field to the path."""
 
     def __init__(self, seen: str, expected: str, *, final: bool = False) -> None:
         super().__init__()
@@ -255,7 +255,7 @@ def _some_unknown(schema: Schema, value: Any, in_order: bool) -> list[str]:
 
 
 def _final_problem(struct: Struct, value: Any) -> str:
-    """What a type's own reader refuses somewhere in a value that has a wrong type elsewhere; "" if nothing."""
+    """The error of a type's own decoder in a value that has a wrong type elsewhere; "" if none."""
     notes = Notes()
     notes.lenient = True
     try:
@@ -267,7 +267,7 @@ def _final_problem(struct: Struct, value: Any) -> str:
 
 
 def forget_empty(schema: Schema, value: Any) -> Any:
-    """What Go makes of an empty list or map once it has kept it: nothing, written as null. Changes the value."""
+    """Drop empty lists and maps, which Go stores as null. Changes the value."""
     if schema.form == "object" and isinstance(value, dict) and schema.struct is not None and not schema.struct.custom:
         for key, inner in value.items():
             child = schema.fields.get(key)
@@ -367,7 +367,7 @@ def _struct_reader(struct: Struct) -> Read:
 
 
 def _custom_reader(struct: Struct) -> Read:
-    """Of a custom kind only metadata has a Go struct; elsewhere what is not declared goes and no type is judged."""
+    """Of a custom kind only metadata has a Go struct; elsewhere unknown fields are pruned and types not checked."""
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
@@ -387,7 +387,7 @@ def _custom_reader(struct: Struct) -> Read:
 
 
 def hollow(value: Any, unknown: Notes) -> Any:
-    """A value of no known shape: of an object, nothing stays."""
+    """A value of unknown shape: an object is emptied."""
     if type(value) is dict:
         unknown.extend(value)
         return {}
@@ -649,7 +649,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _duplicates(value: Any, path: str) -> Iterator[str]:
-    """In the tree of pairs: the paths of keys that were there before."""
+    """The paths of keys that occur twice in a tree of pairs."""
     if isinstance(value, tuple):
         seen: set[str] = set()
         for key, inner in value:

@@ -24,7 +24,7 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class Entry(NamedTuple):
-    """One version of an object. `fields` are what field selectors may ask for."""
+    """One version of an object. `fields` are those that field selectors may name."""
 
     revision: int
     uid: str
@@ -50,11 +50,11 @@ class WrongSchema(Exception):
 
 
 class Unusable(Exception):
-    """What was named for the cluster, its folder or its port, cannot be used; the sentence says why."""
+    """The data folder or the port of the cluster cannot be used; the message says why."""
 
 
 class Unwritable(Exception):
-    """The disk did not take a write; nothing of it happened."""
+    """The disk refused a write; it was undone."""
 
 
 class Compacted(Exception):
@@ -75,7 +75,7 @@ class KindStore:
         self.entries: dict[str, Entry] = {}
         self.changes: deque[Change] = deque()
         self.compacted = 0  # changes up to here are forgotten
-        self.writes = 0  # how often anything was set, for those who keep what they have read
+        self.writes = 0  # counts writes, for caches of what was read
         self._sorted: list[str] | None = None
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -278,7 +278,7 @@ class Store:
             commit.set_result(None)
 
     def _undo(self, problem: sqlite3.Error) -> Unwritable:
-        """The disk is full or gone: nothing since the last commit happened, and all who wait for it hear that."""
+        """The disk is full or gone: undo everything since the last commit, and fail all who wait for it."""
         commit, self._commit = self._commit, None
         pending, self._pending = self._pending, []
         for kind, change in reversed(pending):
@@ -294,7 +294,7 @@ class Store:
         return failed
 
     def compact(self, kind: str) -> None:
-        """Forget all changes of a kind: who resumes from before now must list again."""
+        """Forget all changes of a kind: a watch that resumes from before now must list again."""
         kind_store = self.of_kind(kind)
         kind_store.changes.clear()
         self._forget(kind, kind_store, self.revision)
@@ -304,7 +304,7 @@ class Store:
         oldest = kind_store.compacted
         for _ in range(len(kind_store.changes) - self.KEPT_CHANGES + self.KEPT_CHANGES // 10):
             oldest = kind_store.changes.popleft().revision
-        # A disk that does not take it keeps more than we need, which harms nobody.
+        # If the disk refuses, it holds more changes than needed, which is harmless.
         with contextlib.suppress(sqlite3.Error):
             self._forget(kind, kind_store, oldest)
 
@@ -350,7 +350,7 @@ class Store:
         for revision, kind, key, type_, body in rows:
             kind_store = self.of_kind(kind)
             entry = self._entry(kind, revision, msgspec.json.decode(body))._replace(body=body)
-            # What stood before the oldest change kept is not known any more; it matters to selectors alone.
+            # The object before the oldest change is not known any more; only selectors would need it.
             previous = None if type_ == "ADDED" else before.get((kind, key), entry)
             kind_store.changes.append(Change(revision, type_, key, entry, previous))
             before[kind, key] = entry
@@ -360,10 +360,10 @@ class Store:
 
 
 def _keep_to_owner(folder: Path) -> None:
-    """The folder and the database for their owner alone, also where they were there before and open to others.
+    """Restrict the folder and the database to their owner, also where they existed and were open to others.
 
-    What SQLite makes beside the database has the database's mode. A folder that is everybody's, such as /tmp, or
-    somebody else's stays as it is.
+    What SQLite makes beside the database has the database's mode. A shared folder, such as /tmp, or one of
+    another user stays as it is.
     """
     found = folder.stat()
     if found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX:

@@ -123,7 +123,7 @@ def client(config: Json, path: str) -> Errors:
     if given == ["url"]:
         return _url(config["url"], f"{path}.url")
     service, here = config["service"], f"{path}.service"
-    # The server asks for one where it means the other.
+    # The server's message names the other field.
     found = [
         required(f"{here}.{key}")
         for key, other in (("name", "namespace"), ("namespace", "name"))

@@ -89,7 +89,7 @@ def _spec(spec: Json, given: Json) -> Errors:
     found += [required(f"spec.names.{key}") for key in ("plural", "singular", "kind", "listKind") if not given.get(key)]
     found += _names(given)
     if versions:
-        # What all versions share, the server moves to the top and complains about there.
+        # What all versions share, the server moves to the top, and reports its errors there.
         shared = {key for key in _SHARED if _alike(versions, key)}
         any_status = any("status" in (each.get("subresources") or {}) for each in versions)
         found += _parts(versions[0], shared, "spec", "validation", has_status=any_status)
@@ -230,7 +230,7 @@ def _alike(versions: list[Json], key: str) -> bool:
 
 
 def _parts(version: Json, types: set[str], path: str, called: str, *, has_status: bool) -> Errors:
-    """What is wrong with the parts of a version that stand under a path there; `called`: the schema's name."""
+    """The errors of the parts of a version under a path; `called`: the schema's name."""
     found: Errors = []
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if "schema" in types and schema is not None:
@@ -384,7 +384,7 @@ def _is_supported(schema: Any) -> bool:
 
 
 def _forms(schema: Json, path: str) -> Errors:
-    """What is wrong with how the rules of a schema are written."""
+    """The errors in the form of a schema's rules."""
     rules = schema.get("x-kubernetes-validations") or ()
     return [
         each
@@ -425,13 +425,13 @@ def _under(path: str, field: str) -> str:
 
 
 def _defaults(schema: Json, path: str, *, is_root: bool = False) -> Errors:
-    """What is wrong with the defaults here and below; those of a map's values nobody looks at."""
+    """The errors of the defaults here and below; those of a map's values are not checked."""
     found = _default(schema, path)
     is_object = is_root or schema.get("x-kubernetes-embedded-resource")
     if isinstance(schema.get("items"), dict):
         found += _defaults(schema["items"], f"{path}.items")
     for name, inner in (schema.get("properties") or {}).items():
-        if not (is_object and name in ("apiVersion", "kind", "metadata")):  # these may be described freely
+        if not (is_object and name in ("apiVersion", "kind", "metadata")):  # these may have any schema
             found += _defaults(inner, below(path, f".properties[{name}]"))
     return found
 

@@ -1,6 +1,6 @@
-"""Validation of what keeps pods running: Deployments and their kin, and of their status."""
+"""Validation of the kinds of apps (Deployments, ReplicaSets, StatefulSets, DaemonSets) and of their status."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairlead.apiserver.validation import metadata, names
@@ -27,8 +27,12 @@ def deployment(obj: Json) -> Errors:
 
 
 def deployment_update(new: Json, old: Json) -> Errors:
+    return _update(new, old, _deployment_spec)
+
+
+def _update(new: Json, old: Json, spec_errors: Callable[[Json], Errors]) -> Errors:
     found = metadata.on_update(new["metadata"], old["metadata"])
-    found += _deployment_spec(new["spec"])
+    found += spec_errors(new["spec"])
     return [*found, *immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector"))]
 
 
@@ -89,7 +93,7 @@ def int_or_percent(value: Any, path: str) -> Errors:
 
 def _amount(value: Any) -> int:
     if isinstance(value, str):
-        # So many per cent are beyond every bound, and int() would take its time over them.
+        # More digits are over every limit, and int() would be slow.
         return int(value[:-1].lstrip("0")[:9] or "0") if not names.percent(value) else 0
     return value or 0
 
@@ -134,9 +138,7 @@ def replica_set(obj: Json) -> Errors:
 
 
 def replica_set_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    found += _replica_set_spec(new["spec"])
-    return [*found, *immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector"))]
+    return _update(new, old, _replica_set_spec)
 
 
 def _replica_set_spec(spec: Json) -> Errors:
@@ -266,7 +268,7 @@ def _stateful_set_spec(spec: Json, *, is_new: bool = True) -> Errors:
         if selector != {} and not metadata.matches(selector, meta.get("labels")):
             found.append(invalid("spec.template.metadata.labels", meta.get("labels"), _MISMATCH))
         found += template(given, "spec.template")
-        # What a template is asked for it is asked twice here.
+        # The server validates the template twice here.
         found += metadata.labels(meta.get("labels") or {}, "spec.template.labels")
         found += metadata.annotations(meta.get("annotations") or {}, "spec.template.annotations")
         found += annotations(meta.get("annotations") or {}, given.get("spec") or {}, "spec.template.annotations")
@@ -310,7 +312,7 @@ def _controller_spec(spec: Json) -> Errors:
     return [*found, *_always(given, "ReplicationController")]
 
 
-# --- budgets ----------------------------------------------------------------------------------------------------
+# --- controller revisions ---------------------------------------------------------------------------------------
 
 
 def controller_revision(obj: Json) -> Errors:
@@ -331,7 +333,7 @@ def controller_revision_update(new: Json, old: Json) -> Errors:
 
 
 def _within(status: Json, keys: Sequence[str], ready: str) -> Errors:
-    """No part is more than the whole, and no more are available than ready; `ready`: how that one is called there."""
+    """No count exceeds replicas, and available does not exceed ready; `ready`: the name of that field."""
     whole = status.get("replicas", 0)
     found: Errors = []
     for key in keys:

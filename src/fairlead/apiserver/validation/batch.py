@@ -35,7 +35,7 @@ _STATUSES: Final = ("False", "True", "Unknown")
 
 
 def without_value(path: str, detail: str) -> FieldError:
-    """A complaint that does not quote what it is about."""
+    """An Invalid error without the value."""
     return FieldError("FieldValueInvalid", path, f"Invalid value: {detail}")
 
 
@@ -44,7 +44,7 @@ def job(obj: Json, *, is_new: bool = True) -> Errors:
     spec, meta = obj["spec"], obj["metadata"]
     found += _generated(spec, meta)
     found += job_spec(spec, "spec")
-    if spec.get("selector") is not None or spec.get("manualSelector") or not is_new:  # else the server makes one
+    if spec.get("selector") is not None or spec.get("manualSelector") or not is_new:  # else the server sets one
         found += _selector(spec)
     if spec.get("completionMode") == "Indexed" and spec.get("completions", 0) > 0:
         last = f"{meta.get('name', '')}-{spec['completions'] - 1}"
@@ -55,7 +55,7 @@ def job(obj: Json, *, is_new: bool = True) -> Errors:
 
 
 def _generated(spec: Json, meta: Json) -> Errors:
-    """Labels by which a Job finds its pods, which the server has put there unless the user minds them."""
+    """Labels of a Job's pods, which the server sets unless manualSelector is true."""
     if spec.get("manualSelector") or spec.get("selector") is None:
         return []
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
@@ -279,7 +279,7 @@ def _replacement(spec: Json, path: str) -> Errors:
 
 
 def job_update(new: Json, old: Json) -> Errors:
-    # It is asked all that a new one is asked, and then once more.
+    # The server validates it as a new one, and then once more.
     had = old["spec"].get("selector") is not None
     found = [*job(new, is_new=not had), *metadata.on_update(new["metadata"], old["metadata"])]
     spec, before = new["spec"], old["spec"]
@@ -476,7 +476,7 @@ def _is_known_zone(zone: str) -> bool:
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        return False  # no such zone, no way to write one, or a whole folder of them
+        return False  # unknown zone, malformed name, or a directory
     return True
 
 

@@ -18,8 +18,8 @@ _ORDERS = (
 )
 
 
-# How much the complaints about an object may say altogether: a list that is quoted for each of its items is squared,
-# and so is a long key in the path of all that is below it.
+# Cap on the total size of messages of an object: quoting a list for each item grows quadratically, and so does a long
+# key in the path of everything below it.
 MOST_SHOWN: Final = 1 << 20
 # How long a path grows: below that, and at most one key of that length, it is shown as it is.
 MOST_PATH: Final = 4096
@@ -30,7 +30,7 @@ _left: ContextVar[int] = ContextVar("left", default=sys.maxsize)
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Within the block messages are cut at so many bytes, with three dots for the rest."""
+    """Truncate messages in this block once their total size exceeds MOST_SHOWN."""
     before = _left.set(MOST_SHOWN)
     try:
         yield
@@ -45,7 +45,7 @@ class _FieldError(NamedTuple):
 
 
 class FieldError(_FieldError):
-    """Takes its share of the answer's size, and is short once that is used up."""
+    """Its message counts toward the size of the response, and is cut once that is used up."""
 
     __slots__ = ()
 
@@ -66,12 +66,12 @@ def _cut(text: str) -> str:
 
 
 def within_bounds(text: str) -> str:
-    """A text that complaints may repeat, for as long as there is room for it."""
+    """A text that messages may quote, while the response has room for it."""
     return text if len(text) <= SHORT or _left.get() > 0 else "..."
 
 
 def some(texts: Iterable[str]) -> Iterator[str]:
-    """Texts for as long as all of them together may be, and three dots for the rest."""
+    """Texts up to their total limit, and three dots for the rest."""
     left = MOST_SHOWN
     for text in texts:
         if left <= 0:
@@ -82,7 +82,7 @@ def some(texts: Iterable[str]) -> Iterator[str]:
 
 
 def below(path: str, step: str) -> str:
-    """The path of what stands at a key that somebody chose: `.key` or `[key]`."""
+    """The path of the value at a key of a map: `.key` or `[key]`."""
     if len(path) > MOST_PATH:
         return path
     return path + (step if len(step) <= MOST_PATH else f"{step[:MOST_PATH]}...")
@@ -113,7 +113,7 @@ def _in_go_order(value: Any) -> Any:
 
 
 def repeated(values: Iterable[Hashable]) -> Iterator[bool]:
-    """Of each value whether it was there before."""
+    """For each value whether it occurred before."""
     seen: set[Hashable] = set()
     for value in values:
         yield value in seen
@@ -175,7 +175,7 @@ def nonnegative(path: str, value: Any) -> Errors:
 
 
 def one_of(path: str, value: Any, allowed: Iterable[str]) -> Errors:
-    """Required, and one of a few words."""
+    """Required, and one of a few values."""
     if not value:
         return [required(path)]
     return [] if value in allowed else [not_supported(path, value, allowed)]

@@ -27,7 +27,7 @@ def on_create(metadata: Json, namespaced: bool, name_check: Check, core: bool = 
     found: Errors = []
     generate = metadata.get("generateName")
     if generate:
-        # What is generated is appended, so that a trailing dash and what stands before it do not end the name.
+        # A suffix is appended to generateName, so that it may end in a dash.
         tried = generate[:-2] + "a" if generate.endswith("-") and len(generate) > 1 else generate
         found += [invalid("metadata.generateName", generate, text) for text in name_check(tried)]
     name = metadata.get("name")
@@ -51,7 +51,7 @@ def on_create(metadata: Json, namespaced: bool, name_check: Check, core: bool = 
 
 
 def common(new: Json, old: Json, namespaced: bool) -> Errors:
-    """What the server asks of every update before it looks at the kind; the kind's own rules then look again."""
+    """The server's checks of every update, before the kind's own rules, which check again."""
     if all(new.get(key) == old.get(key) for key in _CHECKED):
         return []
     return [*on_create(new, namespaced, names.path_segment, core=False), *on_update(new, old, core=False)]
@@ -81,7 +81,7 @@ def on_update(new: Json, old: Json, core: bool = True) -> Errors:
 
 
 def anew(new: Json, old: Json, namespaced: bool, name_check: Check, core: bool = True) -> Errors:
-    """Of kinds whose rules look at the metadata of what replaces an object as if it were new."""
+    """For kinds that validate the metadata of an update as if the object were new."""
     if all(new.get(key) == old.get(key) for key in _CHECKED):
         return []
     return [*on_update(new, old, core), *on_create(new, namespaced, name_check, core)]

@@ -1,4 +1,4 @@
-"""Texts that must have a form: names, labels, ports, paths. Each check gives the server's complaints, mostly none."""
+"""Formats of strings: names, labels, ports, paths. Each check returns the server's messages, mostly none."""
 
 import ipaddress
 import re
@@ -53,7 +53,7 @@ def _limited(text: str, most: int, unit: str = "characters") -> list[str]:
 
 
 def beginning(text: str) -> str:
-    """What a name begins with, such that a trailing dash and what stands before it do not end it."""
+    """A prefix of a name: it may end in a dash, since a suffix follows."""
     return text[:-2] + "a" if text.endswith("-") and len(text) > 1 else text
 
 
@@ -219,7 +219,7 @@ def cidr(text: str) -> list[str]:
 
 
 def subdomain_with_underscores(text: str) -> list[str]:
-    """A subdomain in a search list, where services may stand."""
+    """A subdomain in a search list, which may have underscores, as SRV records do."""
     good = re.fullmatch(r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*", text)
     detail = (
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "

@@ -1,4 +1,4 @@
-"""Validation of Ingresses, their classes, network policies and the old Endpoints."""
+"""Validation of Ingresses, their classes and network policies."""
 
 import ipaddress
 

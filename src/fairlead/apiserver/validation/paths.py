@@ -15,7 +15,7 @@ def descending(text: str, path: str) -> Errors:
 
 
 def not_reserved(text: str, path: str) -> Errors:
-    """A relative path that begins with no dots either: those are the kubelet's."""
+    """A relative path that does not begin with `..` either: the kubelet reserves those names."""
     found = descending(text, path)
     if text.startswith("..") and not text.startswith("../"):
         found.append(invalid(path, text, "must not start with '..'"))

@@ -14,7 +14,7 @@ _BUDGET_FIELDS = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvi
 
 
 def budget(obj: Json) -> Errors:
-    # Mistakes in its metadata are reported where there are no others.
+    # Errors of the metadata are reported only where there are no others.
     return _budget_spec(obj["spec"]) or metadata.on_create(obj["metadata"], True, names.path_segment, core=False)
 
 

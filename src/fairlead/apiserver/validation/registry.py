@@ -1,7 +1,7 @@
-"""What Kubernetes asks of an object beyond its shape, at creation and at change.
+"""Validation of objects beyond their shape, at creation and at change.
 
-Objects come decoded and defaulted. The answer is a list of causes as in `Status.details.causes`; empty means good.
-A kind that is not in the table is asked for good metadata only.
+Objects come decoded and defaulted. The answer is a list of causes as in `Status.details.causes`; empty means valid.
+Of a kind that is not in the table only the metadata is validated.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def validate_status(group: str, version: str, kind: str, new: Json, old: Json) -
 
 
 def _status(group: str, kind: str, new: Json, old: Json) -> Errors:
-    """Of a kind that is not in the table only the metadata is asked; a budget's is not even that."""
+    """Of a kind that is not in the table only the metadata is validated; of a PodDisruptionBudget not even that."""
     found: Errors = []
     if (group, kind) != ("policy", "PodDisruptionBudget"):
         found += metadata.on_update(new["metadata"], old["metadata"])
@@ -118,7 +118,7 @@ _RULES: Final[dict[tuple[str, str], tuple[Create, Update]]] = {
     (_RBAC, "RoleBinding"): (rbac.role_binding, rbac.role_binding_update),
     ("resource.k8s.io", "DeviceClass"): (devices.device_class, devices.device_class_update),
     ("resource.k8s.io", "ResourceClaim"): (devices.claim, devices.claim_update),
-    ("resource.k8s.io", "ResourceClaimTemplate"): (devices.template, devices.template_update),
+    ("resource.k8s.io", "ResourceClaimTemplate"): (devices.template, devices.claim_update),
     ("resource.k8s.io", "ResourceSlice"): (devices.device_slice, devices.device_slice_update),
     ("scheduling.k8s.io", "PriorityClass"): (scheduling.priority_class, scheduling.priority_class_update),
     ("storage.k8s.io", "CSIDriver"): (storage.csi_driver, storage.csi_driver_update),

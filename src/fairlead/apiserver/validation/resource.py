@@ -18,12 +18,12 @@ from fairlead.apiserver.validation.errors import (
     too_long,
     too_many,
 )
+from fairlead.apiserver.validation.storage import driver_name
 
 _MOST = 32  # requests, constraints, configurations, selectors
 _MOST_ALTERNATIVES = 8
 _MOST_DEVICES = 128
 _MOST_TEXT = 64
-_MOST_DRIVER_NAME = 63
 _MOST_POOL_NAME = 253
 _MOST_RULE = 10 * 1024
 _VERSION = re.compile(
@@ -53,11 +53,6 @@ def template(obj: Json) -> Errors:
     found += metadata.labels(meta.get("labels") or {}, "spec.metadata.labels")
     found += metadata.annotations(meta.get("annotations") or {}, "spec.metadata.annotations")
     return [*found, *_claim_spec(spec.get("spec") or {}, "spec.spec")]
-
-
-def template_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    return [*found, *_fixed(new, old)]
 
 
 def _fixed(new: Json, old: Json) -> Errors:
@@ -196,7 +191,7 @@ def _configuration(config: Json, path: str) -> Errors:
     opaque = config.get("opaque")
     if opaque is None:
         return [required(f"{path}.opaque")]
-    found = _driver(opaque.get("driver", ""), f"{path}.opaque.driver")
+    found = driver_name(opaque.get("driver", ""), f"{path}.opaque.driver")
     parameters = opaque.get("parameters")
     if parameters is None:
         found.append(required(f"{path}.opaque.parameters"))
@@ -219,7 +214,7 @@ def device_slice_update(new: Json, old: Json) -> Errors:
 
 
 def _slice_spec(spec: Json, before: Json | None) -> Errors:
-    found = _driver(spec.get("driver", ""), "spec.driver")
+    found = driver_name(spec.get("driver", ""), "spec.driver")
     pool = spec.get("pool") or {}
     found += _pool(pool, "spec.pool")
     if before is not None:
@@ -325,14 +320,6 @@ def _attribute(attribute: Json, path: str) -> Errors:
 
 def _label(name: str, path: str) -> Errors:
     return [invalid(path, name, text) for text in names.label(name)]
-
-
-def _driver(name: str, path: str) -> Errors:
-    if not name:
-        return [required(path)]
-    if len(name.encode()) > _MOST_DRIVER_NAME:
-        return [too_long(path, _MOST_DRIVER_NAME)]
-    return [invalid(path, name, text) for text in names.subdomain(name.lower())]
 
 
 def _qualified(name: str, path: str) -> Errors:

@@ -53,7 +53,7 @@ def csi_node(obj: Json) -> Errors:
 
 def _driver(driver: Json, seen: set[str], path: str) -> Errors:
     name, node = driver.get("name", ""), driver.get("nodeID", "")
-    found = _driver_name(name, f"{path}.name")
+    found = driver_name(name, f"{path}.name")
     if not node:
         found.append(required(f"{path}.nodeID"))
     elif len(node.encode()) > _MOST_NODE_ID:
@@ -73,7 +73,7 @@ def _driver(driver: Json, seen: set[str], path: str) -> Errors:
     return found
 
 
-def _driver_name(name: str, path: str) -> Errors:
+def driver_name(name: str, path: str) -> Errors:
     if not name:
         return [required(path)]
     if len(name.encode()) > _MOST_DRIVER_NAME:
@@ -139,7 +139,7 @@ def _csi_driver_spec(spec: Json) -> Errors:
 def volume_attachment(obj: Json) -> Errors:
     found = metadata.on_create(obj["metadata"], False, names.subdomain)
     spec = obj.get("spec") or {}
-    found += _driver_name(spec.get("attacher", ""), "spec.attacher")
+    found += driver_name(spec.get("attacher", ""), "spec.attacher")
     source = spec.get("source") or {}
     name = source.get("persistentVolumeName")
     exactly_one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"

@@ -1,8 +1,8 @@
-"""Schemas of custom kinds must be structural: every value has a declared shape, and what only judges values adds none.
+"""Schemas of custom kinds must be structural: every value has a declared shape, in the schema itself.
 
-Three looks at a schema, each taken only where the one before found nothing to say, but for the last, which is always
-taken: `invariants` (its structure), defaults (in `definitions`), and `standard` (what OpenAPI and Kubernetes' own
-extensions allow), whose rules are looked at where all of that is sound.
+Three passes over a schema, the second only if the first found no errors, the last always: `invariants` (its
+structure), defaults (in `apiextensions`), and `standard` (what OpenAPI and Kubernetes' own extensions allow), which
+checks the CEL rules only where there are no other errors.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ Patterns = Callable[[str, str], Errors]
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 _INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
 _META: Final = frozenset({"apiVersion", "kind", "metadata"})
-# What may not stand inside allOf, anyOf, oneOf and not, which judge values and give them no structure.
+# Keywords forbidden inside allOf, anyOf, oneOf, not.
 _NO_JUDGEMENT: Final = {
     "type": "must be empty to be structural",
     "additionalProperties": "must be undefined to be structural",
@@ -42,7 +42,7 @@ _NO_JUDGEMENT: Final = {
     "x-kubernetes-map-type": "must be undefined to be structural",
     "x-kubernetes-validations": "must be empty to be structural",
 }
-# Fields for which being there counts, whatever they say.
+# Fields that count when present, whatever their value.
 _POINTERS: Final = frozenset({"x-kubernetes-list-type", "x-kubernetes-map-type"})
 _NOT_SUPPORTED: Final = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
 _STATUS_ROOT: Final = frozenset(
@@ -59,12 +59,12 @@ _STATUS_ROOT_SHOWN: Final = (
 
 def _is_set(schema: Json, key: str) -> bool:
     if key == "additionalProperties":
-        return isinstance(schema.get(key), dict)  # a yes or no judges nothing
+        return isinstance(schema.get(key), dict)  # a boolean restricts nothing
     return schema.get(key) is not None if key in _POINTERS else bool(schema.get(key))
 
 
 def root(schema: Json, path: str, *, has_status: bool) -> Errors:
-    """What is asked of the root alone."""
+    """The rules for the root alone."""
     found: Errors = []
     if has_status:
         other = [key for key, value in schema.items() if key not in _STATUS_ROOT and value not in (None, "", False)]
@@ -168,7 +168,7 @@ def _described_meta(schema: Json, path: str, level: str) -> Errors:
 
 
 def _judgements(schema: Json) -> list[tuple[str, Json]]:
-    """What judges a value beside its own schema, with the step that leads there."""
+    """The subschemas of allOf, anyOf, oneOf and not, with the path to each."""
     found = [(f"{key}[{at}]", inner) for key in _ALTERNATIVES for at, inner in enumerate(schema.get(key) or ())]
     return [*found, *([("not", schema["not"])] if isinstance(schema.get("not"), dict) else [])]
 
@@ -198,7 +198,7 @@ def _judgement(schema: Json, path: str, patterns: Patterns, *, skip_any: bool = 
 
 
 def _completeness(schema: Json, shape: Json | None, at: str, judged_at: str) -> Errors:
-    """Whatever is judged at the root has a shape of its own."""
+    """Every field that a subschema restricts must be declared in the schema itself."""
     found: Errors = []
     for step, inner in _judgements(schema):
         found += _complete(inner, shape, at, f"{judged_at}.{step}")
@@ -225,24 +225,24 @@ def _complete(judged: Json, shape: Json | None, at: str, judged_at: str) -> Erro
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where in the schema we are: what is forbidden here."""
+    """What is forbidden at this point of the schema."""
 
     no_default: str | None = None
     """Why there may be no default; None where there may."""
     in_meta: bool = False
     old_at: str = ""
-    """The place from which on values cannot be told apart over time."""
+    """The path from which on old and new values cannot be matched."""
     with_rules: bool = True
 
 
 Rules = Callable[[Json, str, str, bool], Errors]
-"""What is wrong with the rules of a schema: its path, the place that keeps it from looking back, whether the root."""
+"""The errors of a schema's rules, from its path, the path that forbids oldSelf, and whether it is the root."""
 Forms = Callable[[Json, str], Errors]
-"""What is wrong with how the rules of a schema are written."""
+"""The errors in the form of a schema's rules."""
 
 
 class Standard:
-    """One look at a schema. Complaints about rules come after all others."""
+    """Check a schema; errors of CEL rules come last."""
 
     def __init__(self, forms: Forms, rules: Rules, *, with_rules: bool) -> None:
         self._forms, self._rules = forms, rules
@@ -318,7 +318,7 @@ def _exclusive(schema: Json, path: str) -> Errors:
     if schema.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         found.append(forbidden(f"{path}.uniqueItems", text))
-    # An object is a struct or a map; that a struct may hold anything else, too, can be stated.
+    # An object is a struct or a map; a struct may also allow unknown fields.
     if schema.get("properties") and schema.get("additionalProperties") not in (None, True):
         text = "additionalProperties and properties are mutual exclusive"
         found.append(forbidden(f"{path}.additionalProperties", text))
@@ -362,7 +362,7 @@ def _lists(schema: Json, path: str) -> Errors:
 
 
 def _keyed(schema: Json, path: str) -> Errors:
-    """Lists whose items are told apart by some of their fields."""
+    """Lists whose items are matched by some of their fields."""
     kind, items = schema.get("x-kubernetes-list-type"), schema.get("items")
     keys: list[str] = schema.get("x-kubernetes-list-map-keys") or []
     found: Errors = []

@@ -1,6 +1,6 @@
-"""What the server warns of though it accepts it: what is ignored, deprecated, ambiguous or surely not meant.
+"""Warnings about valid objects: fields that are ignored, deprecated, ambiguous or most likely a mistake.
 
-Asked after an object was found valid, when it is created or changed. Each warning becomes a `Warning` header that
+Called after validation, when an object is created or changed. Each warning becomes a `Warning` header that
 kubectl prints.
 """
 
@@ -12,8 +12,7 @@ from fairlead.apiserver.validation import names
 from fairlead.model.quantity import NANO, nanos
 
 Json = dict[str, Any]
-# Of the ports and of the paths of a pod so many pairs are compared, some 400 of either with each other: nobody reads
-# more warnings, and twenty are sent.
+# Pairs of ports compared per pod, and of paths per volume (about 400 each); only 20 warnings are sent.
 MOST_COMPARED: Final = 80_000
 Warnings = Callable[[Json, Json | None], Iterable[str]]
 
@@ -37,7 +36,7 @@ _ANNOTATIONS: Final = {
 _SECCOMP: Final = "seccomp.security.alpha.kubernetes.io/pod"
 _SECCOMP_CONTAINER: Final = "container.seccomp.security.alpha.kubernetes.io/"
 _APP_ARMOR: Final = "container.apparmor.security.beta.kubernetes.io/"
-# Kinds of volumes nobody serves any more: how each is called here, and since when.
+# Volume types that are not supported any more: field, name, and since when.
 _VOLUMES: Final = {
     "photonPersistentDisk": ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     "gitRepo": ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
@@ -63,7 +62,7 @@ def on_write(group: str, kind: str, new: Json, old: Json | None, subresource: st
 
 
 def of_finalizers(new: Json, old: Json | None) -> list[str]:
-    """Of an object of a custom kind, where a finalizer may be called anything."""
+    """For an object of a custom kind, whose finalizers may have any name."""
     finalizers = new["metadata"].get("finalizers") or ()
     if not finalizers or finalizers == ((old or {}).get("metadata") or {}).get("finalizers"):
         return []
@@ -332,11 +331,11 @@ def _quoted(path: str, about: str) -> str:
     return f'"{path}" ({about})' if about else f'"{path}"'
 
 
-# -- what makes pods ---------------------------------------------------------------------------------------------
+# -- workloads ---------------------------------------------------------------------------------------------------
 
 
 def _changed(new: Json, old: Json | None) -> bool:
-    """Whether what is wanted changed: else people were warned before."""
+    """Whether the spec changed: otherwise the warning was given before."""
     return old is None or new["metadata"].get("generation") != old["metadata"].get("generation")
 
 
@@ -593,7 +592,7 @@ _FORMATS: Final = frozenset(
 
 
 def _definition(new: Json, old: Json | None) -> Iterator[str]:
-    """Formats nobody knows are asked of nobody."""
+    """Unknown formats are not checked."""
     for version in new["spec"].get("versions") or ():
         found = _unknown_formats((version.get("schema") or {}).get("openAPIV3Schema") or {})
         for name in sorted(set(found)):

@@ -8,7 +8,7 @@ import numpy as np
 from fairlead.engine.axes import Bools
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
-from fairlead.engine.spread import HARD, Constraint, Counted, SpreadArgs, constraints_of, count, release, unparsable
+from fairlead.engine.spread import HARD, Counted, SpreadArgs, SpreadMemo, unparsable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Code, Rejection
@@ -39,39 +39,20 @@ class PodTopologySpread(Predicate):
     )
 
     def __init__(self, args: SpreadArgs = SpreadArgs()) -> None:  # noqa: B008 - frozen
-        self._args = args
+        self._spread = SpreadMemo(args, HARD)
 
     def forget(self, request: Request) -> None:
-        known = request.memo.pop(self, None)
-        if known is not None:
-            release(known[1])
+        self._spread.forget(request)
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
-        return bool(self._constraints(table, request)) or bool(unparsable(request))
+        return bool(self._spread.constraints(table, request)) or bool(unparsable(request))
 
     def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
         wrong = unparsable(request)
         return Rejection(self.name, f"get constraints from pod: {wrong}", Code.ERROR) if wrong else None
 
-    def _constraints(self, table: "NodeTable", request: Request) -> tuple[Constraint, ...]:
-        known = request.memo.get((self, HARD))
-        version = table.catalog.workloads_version
-        if known is None or known[0] != version:
-            known = request.memo[self, HARD] = (version, constraints_of(table, request, self._args, HARD))
-        constraints: tuple[Constraint, ...] = known[1]
-        return constraints
-
     def counted(self, table: "NodeTable", request: Request) -> list[Counted]:
-        version = (table.version, table.catalog.workloads_version)
-        known = request.memo.get(self)
-        if known is None or known[0] != version:
-            if known is not None:
-                release(known[1])
-            constraints = self._constraints(table, request)
-            counted = count(table, request, constraints, args=self._args, all_keys=True)
-            known = request.memo[self] = (version, counted)
-        fresh: list[Counted] = known[1]
-        return fresh
+        return self._spread.counted(table, request, all_keys=True)
 
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:
         missing_V = np.zeros(view.size, dtype=np.bool_)

@@ -11,17 +11,7 @@ import numpy as np
 from fairlead.engine.axes import Bools, Floats, Ids, Ints
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope, extremes
-from fairlead.engine.spread import (
-    HOSTNAME,
-    SOFT,
-    Constraint,
-    Counted,
-    SpreadArgs,
-    constraints_of,
-    count,
-    release,
-    requires_all_keys,
-)
+from fairlead.engine.spread import HOSTNAME, SOFT, Counted, SpreadArgs, SpreadMemo, requires_all_keys
 from fairlead.engine.view import View
 
 if TYPE_CHECKING:
@@ -35,39 +25,16 @@ class PodTopologySpread(Priority):
 
     def __init__(self, args: SpreadArgs = SpreadArgs()) -> None:  # noqa: B008 - frozen
         self._args = args
+        self._spread = SpreadMemo(args, SOFT)
 
     def forget(self, request: Request) -> None:
-        known = request.memo.pop(self, None)
-        if known is not None:
-            release(known[1])
+        self._spread.forget(request)
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
-        return bool(self._constraints(table, request))
-
-    def _constraints(self, table: "NodeTable", request: Request) -> tuple[Constraint, ...]:
-        known = request.memo.get((self, SOFT))
-        version = table.catalog.workloads_version
-        if known is None or known[0] != version:
-            known = request.memo[self, SOFT] = (version, constraints_of(table, request, self._args, SOFT))
-        constraints: tuple[Constraint, ...] = known[1]
-        return constraints
+        return bool(self._spread.constraints(table, request))
 
     def counted(self, table: "NodeTable", request: Request) -> list[Counted]:
-        version = (table.version, table.catalog.workloads_version)
-        known = request.memo.get(self)
-        if known is None or known[0] != version:
-            if known is not None:
-                release(known[1])
-            counted = count(
-                table,
-                request,
-                self._constraints(table, request),
-                args=self._args,
-                all_keys=requires_all_keys(request, self._args),
-            )
-            known = request.memo[self] = (version, counted)
-        fresh: list[Counted] = known[1]
-        return fresh
+        return self._spread.counted(table, request, all_keys=requires_all_keys(request, self._args))
 
     def scored(self, view: View, request: Request, feasible_V: Bools) -> Bools:
         """Feasible nodes that carry every key, where that is required."""

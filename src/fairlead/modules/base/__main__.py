@@ -12,7 +12,7 @@ import socket
 import ssl
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from fairlead.cluster.clock import Clock, RealClock
 from fairlead.modules.arklet import DEFAULT_PORT
 from fairlead.modules.base.manager import Manager, Options
 from fairlead.modules.base.memory import budget_bytes
+from fairlead.modules.base.metrics import BaseMetrics
 from fairlead.modules.base.mqtt_tunnel import BaseTunnel
 from fairlead.modules.base.server import ArkletServer, Front, Identity
 from fairlead.modules.broker import BrokerAddress, parse_broker
@@ -39,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default=os.environ.get("POD_IP", "127.0.0.1"), help="address to listen on")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="arklet's port; 0 takes any free one")
     parser.add_argument("--web-port", type=int, default=8080, help="port that serves the modules; 0 takes any free one")
+    parser.add_argument("--metrics-port", type=int, help="port for Prometheus (/metrics); none by default")
     parser.add_argument(
         "--data", type=Path, default=Path("base-data"), help="folder for artefacts, logs and the journal"
     )
@@ -82,9 +84,14 @@ async def serve(options: argparse.Namespace, clock: Clock, stop: asyncio.Event) 
         tls = tls_of(options.certificate, options.key, options.client_ca)
         port = await stack.enter_async_context(listening(arklet.application(), options.host, options.port, tls))
         front = await stack.enter_async_context(listening(Front(manager).application(), options.host, options.web_port))
+        metrics = BaseMetrics(manager)
+        if options.metrics_port is not None:
+            serving = listening(metrics.application(), options.host, options.metrics_port)
+            await stack.enter_async_context(serving)
         print(f"base: arklet on {options.host}:{port}, modules on {options.host}:{front}", flush=True)
-        body = announcement(identity, options.host, port) | ({"tls": True} if tls is not None else {})
-        beats = Beats(options.heartbeat, body, token, clock)
+        body = announcement(identity, options.host, port, managed.budget_bytes)
+        body |= {"tls": True} if tls is not None else {}
+        beats = Beats(options.heartbeat, body, token, clock, metrics.heartbeat_failures.inc)
         beating = [asyncio.create_task(beats.run(), name="heartbeat")]
         tunnel = _tunnel(options, body, arklet, clock)
         if tunnel is not None:
@@ -137,7 +144,7 @@ def tls_of(certificate: Path | None, key: Path | None, client_ca: Path | None) -
     return context
 
 
-def announcement(identity: Identity, host: str, port: int) -> dict[str, Any]:
+def announcement(identity: Identity, host: str, port: int, budget: int = 0) -> dict[str, Any]:
     """What the base says of itself in every heartbeat."""
     return {
         "baseMetadata": {
@@ -147,6 +154,7 @@ def announcement(identity: Identity, host: str, port: int) -> dict[str, Any]:
             "clusterName": identity.cluster_name,
             "stack": "python",
         },
+        "capacity": {"cpu": len(os.sched_getaffinity(0)), "moduleMemory": budget},
         "localIP": host,
         "localHostName": socket.gethostname(),
         "port": port,
@@ -160,7 +168,11 @@ def announcement(identity: Identity, host: str, port: int) -> dict[str, Any]:
 class Beats:
     """Heartbeats over HTTP; a controller that is away is beaten on."""
 
-    def __init__(self, url: str, body: dict[str, Any], token: str, clock: Clock) -> None:
+    def __init__(
+        self, url: str, body: dict[str, Any], token: str, clock: Clock, failed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`failed` is told of each heartbeat that nobody took."""
+        self._failed = failed
         self._url = url.rstrip("/")
         self._clock = clock
         self._token = token
@@ -187,8 +199,11 @@ class Beats:
             async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
                 body = {**self._body, "state": state}
                 async with session.post(f"{self._url}/heartbeat", json=body, headers=headers) as answer:
+                    if answer.status != 200:
+                        self._failed()
                     return answer.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            self._failed()
             log.warning("heartbeat not sent", problem=str(problem) or "timed out")
             return False
 

@@ -52,6 +52,8 @@ class Manifest:
     priority: int = 100
     isolation: str = "process"
     """`process`, or `inproc`: in one process with others."""
+    denied: tuple[str, ...] = ()
+    """Packages of the base that the module does not see."""
 
     @property
     def key(self) -> str:
@@ -225,6 +227,7 @@ def _checked(attributes: Mapping[str, str]) -> Manifest:
     isolation = attributes.get("Isolation", "process").lower()
     if isolation not in ("process", "inproc"):
         raise BadArtefact(f"Isolation must be process or inproc, not {isolation[:200]!r}")
+    denied = tuple(each.strip() for each in attributes.get("deny-import-packages", "").split(",") if each.strip())
     return Manifest(
         name,
         version,
@@ -233,4 +236,5 @@ def _checked(attributes: Mapping[str, str]) -> Manifest:
         attributes.get("Interface", "").lower(),
         int(priority) if priority.isdigit() and len(priority) < 7 else 100,
         isolation,
+        denied,
     )

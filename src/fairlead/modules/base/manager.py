@@ -12,7 +12,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ from fairlead.modules import arklet
 from fairlead.modules.arklet import FAILED, INTERNAL_ERROR, MISSING_BIZ, REPEAT_BIZ, SUCCESS
 from fairlead.modules.base.artefact import BadArtefact, Limits, Manifest, fetch, unpack
 from fairlead.modules.base.inproc import Inproc
-from fairlead.modules.base.memory import total_bytes
+from fairlead.modules.base.memory import resident_bytes, total_bytes
 from fairlead.modules.base.records import Installed, Journal, Operation, Operations, epoch_ms
 from fairlead.modules.base.workers import StartFailed, Worker, Workers
 from fairlead.modules.spec import ACTIVATED, BROKEN, DEACTIVATED, STOPPED
@@ -62,6 +62,7 @@ class Manager:
         self.modules: dict[str, Installed] = {}
         self.operations = Operations()
         self._busy: dict[str, str] = {}
+        self._unpacking = asyncio.Lock()
         self._journal = Journal(options.folder / "journal.json")
         self._cache = options.folder / "cache"
         self._run = options.folder / "run"
@@ -75,6 +76,8 @@ class Manager:
         self._tasks: asyncio.TaskGroup | None = None
         self._session: aiohttp.ClientSession | None = None
         self.is_draining = False
+        self.on_installed: Callable[[bool, float], None] = lambda is_done, seconds: None
+        """Told of each install that was tried: whether it succeeded, and how long it took."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Manager"]:
@@ -118,7 +121,10 @@ class Manager:
             with self._alone(f"{name}:{version}", arklet.INSTALL):
                 if name and f"{name}:{version}" in self.modules:
                     return _repeated(f"{name}:{version}")
-                return await self._install(request, f"{name}:{version}" if name else "", url)
+                begun_s = self._clock.elapsed_s()
+                reply = await self._install(request, f"{name}:{version}" if name else "", url)
+                self.on_installed(reply["code"] == SUCCESS, self._clock.elapsed_s() - begun_s)
+                return reply
         except Busy as busy:
             return {"code": FAILED, "message": str(busy)}
 
@@ -129,22 +135,16 @@ class Manager:
         archive = self._run / f"fetch-{next(self._numbers)}"
         try:
             await fetch(url, archive, self._session, self.options.limits)
-            manifest, folder = await asyncio.to_thread(unpack, archive, self._cache, self.options.limits)
+            module = await self._take_in(archive, request, key, url)
         except BadArtefact as problem:
             return internal_error(str(problem))
         finally:
             archive.unlink(missing_ok=True)
-        if key and manifest.key != key:
-            message = f"the artefact is {manifest.key}, not {key}"
-            return failure("install biz not success!", arklet.OTHER_BIZ, message)
-        if manifest.key in self.modules:
-            return _repeated(manifest.key)
+        if not isinstance(module, Installed):
+            return module
         if request.get("installStrategy") == arklet.UNINSTALL_THEN_INSTALL:
-            for other in [each.manifest for each in self.modules.values() if each.manifest.name == manifest.name]:
+            for other in [each.manifest for each in self._versions(module) if each is not module]:
                 await self.uninstall({"bizName": other.name, "bizVersion": other.version})
-        module = Installed(manifest, url, folder, request)
-        module.become("RESOLVED", "Created", self._clock.now())
-        self.modules[module.key] = module
         timeout_s = request.get("timeoutSeconds")
         limit_s = float(timeout_s) if isinstance(timeout_s, int | float) and timeout_s > 0 else self.options.start_s
         try:
@@ -167,6 +167,25 @@ class Manager:
             "message": f"Install Biz: {module.key} success, cost: {cost_ms} ms",
         }
         return {"code": SUCCESS, "data": data}
+
+    async def _take_in(self, archive: Path, request: dict[str, Any], key: str, url: str) -> Installed | Reply:
+        """The module that an artefact is, known from here on; or why it is none. BadArtefact where nothing can be read.
+
+        One at a time: what one command drops another may have just found unpacked.
+        """
+        async with self._unpacking:
+            manifest, folder = await asyncio.to_thread(unpack, archive, self._cache, self.options.limits)
+            if key and manifest.key != key:
+                await self._drop(folder)
+                message = f"the artefact is {manifest.key}, not {key}"
+                return failure("install biz not success!", arklet.OTHER_BIZ, message)
+            if manifest.key in self.modules:
+                await self._drop(folder)
+                return _repeated(manifest.key)
+            module = Installed(manifest, url, folder, request)
+            module.become("RESOLVED", "Created", self._clock.now())
+            self.modules[module.key] = module
+            return module
 
     async def uninstall(self, request: dict[str, Any]) -> Reply:
         name, version = str(request.get("bizName") or ""), str(request.get("bizVersion") or "")
@@ -202,14 +221,53 @@ class Manager:
         self._journal.write(self.modules.values())
         return {"code": SUCCESS, "data": {"code": SUCCESS, "message": f"Switch biz: {key} is activated."}}
 
+    async def validate(self, request: dict[str, Any]) -> Reply:
+        """What an install would bring, without one."""
+        url, name, version = (str(request.get(key) or "") for key in ("bizUrl", "bizName", "bizVersion"))
+        try:
+            manifest = await self._inspect(url)
+        except BadArtefact as problem:
+            return internal_error(str(problem))
+        if name and manifest.key != f"{name}:{version}":
+            message = f"the artefact is {manifest.key}, not {name}:{version}"
+            return failure("validate biz not success!", arklet.OTHER_BIZ, message)
+        if manifest.key in self.modules:
+            return _repeated(manifest.key)
+        info: dict[str, Any] = {"bizName": manifest.name, "bizVersion": manifest.version, "mainClass": manifest.entry}
+        info |= {"webContextPath": manifest.context_path or "/", "priority": manifest.priority}
+        data = {"code": SUCCESS, "message": f"Validate Biz: {manifest.key} success.", "bizInfos": [info]}
+        return {"code": SUCCESS, "data": data}
+
+    async def _inspect(self, url: str) -> Manifest:
+        """The manifest of an artefact, of which nothing is kept; BadArtefact where it cannot be had."""
+        assert self._session is not None
+        scratch = self._run / f"inspect-{next(self._numbers)}"
+        archive = scratch.with_suffix(".archive")
+        try:
+            await fetch(url, archive, self._session, self.options.limits)
+            manifest, _ = await asyncio.to_thread(unpack, archive, scratch, self.options.limits)
+        finally:
+            archive.unlink(missing_ok=True)
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        return manifest
+
     async def batch(self, requests: list[dict[str, Any]]) -> Reply:
-        """In order of priority as the artefacts have it is Java's way; here one after the other, all of them."""
-        answers: dict[str, Any] = {}
+        """As arklet: every manifest first, so that an artefact that cannot be had stops all; then by priority."""
+        groups: dict[int, list[dict[str, Any]]] = {}
         for request in requests:
-            reply = await self.install({**request, "async": False})
-            own = {"code": reply.get("data", {}).get("code", FAILED), "bizInfos": reply.get("data", {}).get("bizInfos")}
-            message = reply.get("data", {}).get("message") or reply.get("message", "")
-            answers[str(request.get("bizUrl"))] = {**own, "bizInfos": own["bizInfos"] or [], "message": message}
+            try:
+                manifest = await self._inspect(str(request.get("bizUrl") or ""))
+            except BadArtefact as problem:
+                return internal_error(str(problem))
+            groups.setdefault(manifest.priority, []).append(request)
+        answers: dict[str, Any] = {}
+        for _, group in sorted(groups.items()):
+            replies = await asyncio.gather(*(self.install({**request, "async": False}) for request in group))
+            for request, reply in zip(group, replies, strict=True):
+                data = reply.get("data", {})
+                message = data.get("message") or reply.get("message", "")
+                own = {"code": data.get("code", FAILED), "bizInfos": data.get("bizInfos") or [], "message": message}
+                answers[str(request.get("bizUrl"))] = own
         is_done = all(each["code"] == SUCCESS for each in answers.values())
         word = "success" if is_done else "failed"
         data = {
@@ -280,6 +338,7 @@ class Manager:
             "interface": manifest.interface,
             "context_path": manifest.context_path,
             "folder": str(module.folder.resolve()),
+            "denied": manifest.denied,
             "args": [str(each) for each in arguments] if isinstance(arguments, list) else [],
             "envs": module.request.get("envs") if isinstance(module.request.get("envs"), dict) else {},
             "log": str(log_path.resolve()),
@@ -362,8 +421,12 @@ class Manager:
         if module.worker is not None and not module.is_inproc:
             await self._workers.end(module.worker, 0.0)
             await asyncio.to_thread((self._sockets / Path(module.worker.socket).name).unlink, missing_ok=True)
-        if not any(each.folder == module.folder for each in self.modules.values()):
-            await asyncio.to_thread(shutil.rmtree, module.folder, ignore_errors=True)
+        await self._drop(module.folder)
+
+    async def _drop(self, folder: Path) -> None:
+        """What an artefact was unpacked to, unless a module runs from there."""
+        if not any(each.folder == folder for each in self.modules.values()):
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _exited(self, worker: Worker) -> None:
         for module in [each for each in self.modules.values() if each.worker is worker]:
@@ -420,6 +483,9 @@ class Manager:
 
     def used_bytes(self) -> int:
         return total_bytes(self._pids())
+
+    def resident_bytes(self) -> int:
+        return sum(resident_bytes(pid) for pid in self._pids())
 
 
 def internal_error(message: str) -> Reply:

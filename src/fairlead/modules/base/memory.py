@@ -1,5 +1,6 @@
 """Memory of the base's modules: what they use, and how much they may."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,14 @@ def used_bytes(pid: int) -> int:
     except (OSError, ValueError, IndexError):
         return 0
     return 0
+
+
+def resident_bytes(pid: int) -> int:
+    """All of it that is in memory, shared pages too."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def cpu_s(pid: int) -> float:

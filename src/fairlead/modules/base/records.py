@@ -14,6 +14,8 @@ from fairlead.modules.base.workers import Worker
 from fairlead.modules.spec import ACTIVATED, RESOLVED
 
 MOST_OPERATIONS: Final = 10_000
+OPERATION_MS: Final = 3_600_000
+"""How long the outcome of an operation is kept."""
 MOST_RECORDS: Final = 50
 
 
@@ -109,7 +111,10 @@ class Operations:
 
     def add(self, operation: Operation) -> None:
         self._known[operation.request_id] = operation
-        while len(self._known) > MOST_OPERATIONS:
+        while (oldest := next(iter(self._known.values()))) is not operation and (
+            len(self._known) > MOST_OPERATIONS
+            or (oldest.ended_ms and operation.started_ms - oldest.ended_ms > OPERATION_MS)
+        ):
             self._known.popitem(last=False)
 
 

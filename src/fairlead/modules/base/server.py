@@ -1,6 +1,9 @@
 """The base's HTTP: arklet's commands on one port, the modules' web interfaces on another."""
 
+import gc
 import hmac
+import os
+import platform
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +33,12 @@ HOP_BY_HOP: Final = frozenset(
         "upgrade",
     }
 )
+HEALTH_TYPES: Final = {
+    "system": ("cpu", "jvm", "python", "masterBizInfo"),
+    "biz": ("masterBizInfo", "bizListInfo"),
+    "plugin": ("pluginListInfo",),
+}
+"""What `health` is asked for by type; everything where none is named."""
 OWN_HEADERS: Final = frozenset({CONTEXT_HEADER.lower(), MODULE_HEADER.lower()})
 COMMANDS: Final = {
     "help": "list all supported commands",
@@ -42,6 +51,8 @@ COMMANDS: Final = {
     "health": "get all health info",
     "queryBizLog": "the last lines of a module's log",
     "bizStats": "memory and cpu of every module",
+    "validateBiz": "what an install would bring, without one",
+    "drainBase": "take no more modules and say so; with drain=false again",
 }
 
 
@@ -103,6 +114,7 @@ class ArkletServer:
             arklet.UNINSTALL: lambda: manager.uninstall(body),
             arklet.SWITCH: lambda: manager.switch(body),
             arklet.BATCH_INSTALL: lambda: manager.batch(_requests(body)),
+            "validateBiz": lambda: manager.validate(body),
         }
         if command in known:
             return await known[command]()
@@ -122,6 +134,9 @@ class ArkletServer:
                 return self._log(body)
             case "bizStats":
                 return _success(self._stats())
+            case "drainBase":
+                manager.is_draining = body.get("drain") is not False
+                return _success({"draining": manager.is_draining})
             case _:
                 return {"code": UNKNOWN_COMMAND, "message": "please follow the doc"}
 
@@ -139,6 +154,19 @@ class ArkletServer:
             "bizVersion": self._identity.version,
             "webContextPath": "/",
         }
+        kind = str(body.get("type") or "")
+        if kind and kind not in HEALTH_TYPES:
+            return internal_error(f"type: {kind[:200]} can not be found")
+        modules = [
+            {name: value for name, value in module.brief().items() if name in master}
+            for module in self._manager.modules.values()
+        ]
+        found = {**self._system_health(), "masterBizInfo": master, "bizListInfo": [master, *modules]}
+        found["pluginListInfo"] = []
+        shown = HEALTH_TYPES.get(kind, tuple(found))
+        return _success({"healthData": {name: found[name] for name in shown}})
+
+    def _system_health(self) -> dict[str, Any]:
         used = self._manager.used_bytes()
         budget = self._manager.options.budget_bytes
         jvm = {
@@ -149,13 +177,17 @@ class ArkletServer:
             "java version": "",
         }
         python = {
+            "version": platform.python_version(),
+            "implementation": platform.python_implementation(),
             "budget": budget,
             "pss": used,
+            "rss": self._manager.resident_bytes(),
             "leaked": self._manager.leaked_bytes,
             "modules": len(self._manager.modules),
+            "gc": list(gc.get_count()),
         }
-        data = {"jvm": jvm, "python": python, "masterBizInfo": master, "bizListInfo": [master]}
-        return _success({"healthData": data})
+        cpu = {"count": len(os.sched_getaffinity(0)), "type": platform.machine()}
+        return {"cpu": cpu, "jvm": jvm, "python": python}
 
     async def _module_health(self, key: str) -> dict[str, Any]:
         """The module's own word, from its hook."""

@@ -11,7 +11,9 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +38,8 @@ def run(command: dict[str, Any], emit: Emit) -> int:
     sys.path[:0] = [folder, *(str(path) for path in sorted(Path(folder, "lib").glob("*.whl")))]
     if Path(folder, "lib").is_dir():
         sys.path.insert(1, str(Path(folder, "lib")))
+    if denied := tuple(command.get("denied") or ()):
+        deny(denied, [path for path in sys.path if path.startswith(folder)])
     os.chdir(folder)
     os.environ.update({str(name): str(value) for name, value in (command.get("envs") or {}).items()})
     try:
@@ -44,6 +48,33 @@ def run(command: dict[str, Any], emit: Emit) -> int:
         emit({"event": "failed", "trace": traceback.format_exc()[-MOST_TRACE:]})
         traceback.print_exc()
         return 1
+
+
+class Denied(MetaPathFinder):
+    """Hides packages of the base, but for what the module brings itself."""
+
+    def __init__(self, packages: tuple[str, ...], own_path: list[str]) -> None:
+        self._packages = packages
+        self._own_path = own_path
+
+    def has(self, name: str) -> bool:
+        return any(name == package or name.startswith(f"{package}.") for package in self._packages)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if not self.has(name):
+            return None
+        found = PathFinder.find_spec(name, self._own_path if path is None else path)
+        if found is None:
+            raise ModuleNotFoundError(f"No module named {name!r}: the module's deny-import-packages has it", name=name)
+        return found
+
+
+def deny(packages: tuple[str, ...], own_path: list[str]) -> None:
+    """Also what was imported before the fork."""
+    finder = Denied(packages, own_path)
+    for name in [each for each in sys.modules if finder.has(each)]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, finder)
 
 
 async def _serve(command: dict[str, Any], emit: Emit) -> int:

@@ -70,7 +70,10 @@ class Streams:
             if pod is None or provider is None:
                 continue
             if not isinstance(provider, Interactive):
-                raise StreamProblem(501, f"pod {name} does not really run: node {pod.spec.node_name} is simulated")
+                node = pod.spec.node_name
+                if provider.traits.ends_by_itself:
+                    raise StreamProblem(501, f"pod {name} does not really run: node {node} is simulated")
+                raise StreamProblem(501, f"pod {name} has no process of its own: it runs inside what node {node} is")
             return pod, provider
         raise StreamProblem(404, f'pod "{name}" is on no node of this process')
 

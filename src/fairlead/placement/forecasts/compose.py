@@ -9,13 +9,10 @@ from prometheus_client import CollectorRegistry
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.writer import Writer
-from fairlead.engine import axes
-from fairlead.engine.table import NodeTable
 from fairlead.model.kinds import CONFIG_MAPS, ConfigMap
 from fairlead.placement.forecasts.access import Access
 from fairlead.placement.forecasts.elastic import Elastic, ElasticsearchSink, ElasticsearchSource
 from fairlead.placement.forecasts.forecaster import Forecaster
-from fairlead.placement.forecasts.profiles import Profiles
 from fairlead.placement.forecasts.prometheus import Prometheus, PrometheusSource
 from fairlead.placement.forecasts.reader import ForecastReader
 from fairlead.placement.forecasts.sinks import ConfigMapSink, FileSink, Sink
@@ -140,19 +137,3 @@ def sink_of(forecast: ForecastSettings, namespace: str, writer: Writer) -> Sink:
             return FileSink(Path(forecast.file), forecast.fields)
         case other:
             raise BadSettings(f"forecast.source: the forecaster cannot write to {other}")
-
-
-def profiles(reader: ForecastReader | None, *, clock: Clock, allocatable: Callable[[], tuple[int, int]]) -> Profiles:
-    """What `POST /schedulePod` asks about services: `profiles(...).of(namespace, service, pod)`.
-
-    `allocatable` is what all nodes have together; `whole_of(table)` reads it off the table's columns.
-    """
-    return Profiles(reader.loads if reader is not None else lambda now: {}, clock.now, allocatable)
-
-
-def whole_of(table: NodeTable) -> Callable[[], tuple[int, int]]:
-    def whole() -> tuple[int, int]:
-        here_N = table.valid_N
-        return int(table.alloc_RN[axes.CPU, here_N].sum()), int(table.alloc_RN[axes.MEMORY, here_N].sum())
-
-    return whole

@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 
 from fairlead.cluster.connector import connector
+from fairlead.model.undecodable import UNDECODABLE
 from fairlead.placement.forecasts.access import Access
 from fairlead.placement.forecasts.documents import RESOURCES, Read, Subject, read_all
 from fairlead.placement.forecasts.sources import SourceProblem
@@ -170,7 +171,7 @@ async def _whole(answer: aiohttp.ClientResponse, source: str) -> bytes:
 def _series(source: str, status: int, body: bytes, expected: str) -> list[Series]:
     try:
         answer = msgspec.json.decode(body, type=_Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         shown = body[:200].decode("utf-8", "replace").strip()
         raise SourceProblem(f"{source}: answered {status} and no JSON, is this a Prometheus? {shown!r}") from None
     if answer.status != "success" or answer.data is None:
@@ -179,7 +180,7 @@ def _series(source: str, status: int, body: bytes, expected: str) -> list[Series
         raise SourceProblem(f"{source}: the query must give {_KIND[expected]}, not a {answer.data.result_type}")
     try:
         found = msgspec.json.decode(answer.data.result, type=list[Series])
-    except msgspec.DecodeError as problem:
+    except UNDECODABLE as problem:
         raise SourceProblem(f"{source}: answered with no series, is this a Prometheus? {problem}") from None
     if len(found) > MOST_SERIES:
         raise SourceProblem(f"{source}: {len(found)} series are more than {MOST_SERIES}; ask for fewer")

@@ -147,7 +147,7 @@ class RequestController:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Hold rounds until stopped. The mirror runs elsewhere."""
-        await self._mirror.wait_synced()
+        await first_of(self._mirror.wait_synced(), stop.wait())
         subscription = self._mirror.subscribe()
         is_prepared = False
         try:

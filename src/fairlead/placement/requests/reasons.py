@@ -11,6 +11,7 @@ import msgspec
 
 from fairlead.engine.cycle import Cycle
 from fairlead.model.pod import SchedulerPod
+from fairlead.model.undecodable import UNDECODABLE
 from fairlead.placement.explain import explain
 from fairlead.placement.explanation import (
     Difference,
@@ -132,7 +133,7 @@ def read_reason(place: Place, status: ItemStatus) -> PlaceReason | None:
     try:
         rules = msgspec.json.decode(status.rules, type=Rules)
         line = msgspec.json.decode(place.reason, type=_Line)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
     chosen = _scores(place.node, line.total, line.scores, rules.rules)
     if chosen is None or any(not 0 <= rule < len(rules.rules) for rule, _, _ in line.changes):

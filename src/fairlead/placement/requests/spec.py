@@ -19,7 +19,7 @@ from fairlead.model.meta import ApiObject, ApiStruct, Condition, ObjectMeta
 from fairlead.model.numbers import Int32
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.selectors import LabelSelector
-from fairlead.model.structural import structural_schema
+from fairlead.model.structural import custom_resource_definition, structural_schema
 
 GROUP: Final = "fairlead.io"
 VERSION: Final = "v1alpha1"
@@ -341,18 +341,6 @@ def definition() -> dict[str, Any]:
     spec, status = structural_schema(RequestSpec), structural_schema(RequestStatus)
     # What was accepted is what is carried out.
     spec["x-kubernetes-validations"] = [{"rule": "self == oldSelf", "message": "a request does not change"}]
-    whole = {
-        "type": "object",
-        "description": ScheduleRequest.__doc__,
-        "required": ["spec"],
-        "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
-            "spec": spec,
-            "status": {**status, "default": {"phase": "Accepted"}},
-        },
-    }
     columns = [
         ("Phase", "string", ".status.phase", "How far it is."),
         ("Items", "string", ".spec.summary", "The requested changes."),
@@ -360,40 +348,10 @@ def definition() -> dict[str, Any]:
         ("Removed", "integer", ".status.removed", "Pods that went."),
         ("Age", "date", ".metadata.creationTimestamp", ""),
     ]
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{SCHEDULE_REQUESTS.plural}.{GROUP}",
-            "labels": {"app.kubernetes.io/name": "fairlead"},
-        },
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "plural": SCHEDULE_REQUESTS.plural,
-                "singular": "schedulerequest",
-                "kind": SCHEDULE_REQUESTS.kind,
-                "listKind": "ScheduleRequestList",
-                "shortNames": ["sreq"],
-            },
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": [
-                        {
-                            "name": name,
-                            "type": kind,
-                            "jsonPath": path,
-                            **({"description": description} if description else {}),
-                        }
-                        for name, kind, path, description in columns
-                    ],
-                    "schema": {"openAPIV3Schema": whole},
-                }
-            ],
-        },
-    }
+    return custom_resource_definition(
+        SCHEDULE_REQUESTS,
+        {"spec": spec, "status": {**status, "default": {"phase": "Accepted"}}},
+        columns,
+        description=ScheduleRequest.__doc__,
+        short_names=("sreq",),
+    )

@@ -41,6 +41,10 @@ class HttpTarget:
     """Why it cannot be tested: a wanted address that is missing."""
 
 
+class BadSecret(ValueError):
+    """The task's TLS Secret holds no certificate or key that can be read."""
+
+
 class Sender(Protocol):
     async def send(self) -> tuple[int, int]:
         """Status and size of the answer."""
@@ -151,12 +155,17 @@ def tls_context(target: HttpTarget) -> ssl.SSLContext:
     """With an authority the server is verified by its name; without one it is not verified at all."""
     folder = target.tls_folder
     authority = folder / "ca.crt" if folder is not None else None
-    if authority is not None and authority.exists():
-        context = ssl.create_default_context(cafile=str(authority))
-    else:
-        context = unverified()
-    if folder is not None and (folder / "tls.crt").exists() and (folder / "tls.key").exists():
-        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    part = "ca.crt"
+    try:
+        if authority is not None and authority.exists():
+            context = ssl.create_default_context(cafile=str(authority))
+        else:
+            context = unverified()
+        part = "tls.crt with tls.key"
+        if folder is not None and (folder / "tls.crt").exists() and (folder / "tls.key").exists():
+            context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    except ssl.SSLError as problem:
+        raise BadSecret(f"{part} of the TLS Secret cannot be used: {problem.reason or problem}") from None
     if target.http2:
         context.set_alpn_protocols(["h2"])
     return context
@@ -168,6 +177,17 @@ def unverified() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def cannot_probe(failure: Exception) -> str:
+    """Why no request was sent at all."""
+    match failure:
+        case BadSecret():
+            return str(failure)[:500]
+        case socket.gaierror():
+            return "the name of the server does not resolve"
+        case _:
+            return f"the agent cannot probe it: {type(failure).__name__}: {failure}"[:500]
 
 
 def described(problem: BaseException) -> str:
@@ -183,6 +203,10 @@ def described(problem: BaseException) -> str:
             return f"cannot connect: {os.strerror(problem.os_error.errno or errno.EIO)}"
         case aiohttp.ServerDisconnectedError() | ConnectionResetError() | httpx.RemoteProtocolError():
             return "the connection was closed without an answer"
+        case httpx.ReadError() | httpx.WriteError() | httpx.CloseError():
+            return "the connection was closed without an answer"
+        case aiohttp.InvalidURL() | httpx.InvalidURL() | httpx.UnsupportedProtocol():
+            return "the address is invalid"
         case httpx.ConnectError():
             return _described_cause(problem)
         case _:

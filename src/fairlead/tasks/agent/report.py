@@ -26,6 +26,8 @@ MOST_WHOLE_BYTES: Final = 48 << 10
 """Of that, for whole figures."""
 MOST_SHORT_BYTES: Final = 88 << 10
 """For whole and short ones; the rest is for rows."""
+MOST_TEXT: Final = 2048
+"""Of a name or an address that its author made longer."""
 BLOCKS: Final = {"NetReach": "taskNetReach", "AppHttpHealthy": "taskAppHealthy", "Netdns": "taskNetDns"}
 NO_TARGETS: Final = "no target was found"
 
@@ -147,11 +149,11 @@ def _row(each: TargetResult) -> Row:
 
 def _short(kind: str, each: TargetResult) -> Json:
     target = each.target
-    found: Json = {"name": target.name}
+    found: Json = {"name": target.name[:MOST_TEXT]}
     if isinstance(target, HttpTarget):
-        found |= {"url": target.url, "method": target.method}
+        found |= {"url": target.url[:MOST_TEXT], "method": target.method}
     else:
-        found |= {"requestServer": f"{target.server}:{target.port}", "protocol": target.protocol}
+        found |= {"requestServer": f"{target.server[:MOST_TEXT]}:{target.port}", "protocol": target.protocol}
     found |= {
         "requestSucceed": not each.reason,
         "requestMeanDelay": round(each.figures.mean, 3),
@@ -190,8 +192,8 @@ def _metrics(each: TargetResult) -> Json:
         return {**found, "totalDataSize": f"{each.tally.bytes} byte", "statusCodes": dict(each.tally.codes)}
     return {
         **found,
-        "domain": target.domain,
-        "server": f"{target.server}:{target.port}",
+        "domain": target.domain[:MOST_TEXT],
+        "server": f"{target.server[:MOST_TEXT]}:{target.port}",
         "method": target.protocol,
         "failedCounts": each.tally.requests - each.tally.successes,
         "replyCode": dict(each.tally.codes),

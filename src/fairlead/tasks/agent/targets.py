@@ -12,11 +12,12 @@ from typing import Any, Final, Literal
 import msgspec
 
 from fairlead.model.meta import ApiStruct, ObjectMeta
+from fairlead.model.undecodable import UNDECODABLE
 from fairlead.tasks.agent.dns_probe import DnsTarget
 from fairlead.tasks.agent.http_probe import HttpTarget, parse_headers, with_scheme
 from fairlead.tasks.spec import AppHttpHealthySpec, DnsRequest, NetdnsSpec, NetReachSpec, NetReachTarget
 
-MOST_MULTUS: Final = 16
+MOST_MULTUS: Final = 256
 FAMILIES: Final = (("V4", 4, "ipv4"), ("V6", 6, "ipv6"))
 
 
@@ -48,6 +49,7 @@ class TargetPort(ApiStruct, frozen=True):
     name: str = ""
     port: int = 0
     node_port: int = 0
+    protocol: str = "TCP"
 
 
 class TargetServiceSpec(ApiStruct, frozen=True):
@@ -167,7 +169,10 @@ def _multus_targets(name: str, version: int, near: Surroundings) -> list[HttpTar
     for pod in near.pods:
         of_pod = pod.metadata.name
         addresses = multus_addresses(pod.metadata.annotations.get(near.multus_annotation, ""))
-        for each in (each for each in addresses if _version(each) == version):
+        if len(addresses) > MOST_MULTUS:
+            why = f"pod {of_pod} has {len(addresses)} additional addresses, of which {MOST_MULTUS} are tested"
+            found.append(HttpTarget(f"AgentPod{name}IP_{of_pod}_more", "", node=pod.spec.node_name, problem=why))
+        for each in (each for each in addresses[:MOST_MULTUS] if _version(each) == version):
             label = f"AgentPod{name}IP_{of_pod}_{each}"
             found.append(HttpTarget(label, _url(each, near.http_port), node=pod.spec.node_name))
         if not addresses:
@@ -181,13 +186,13 @@ def multus_addresses(text: str) -> list[str]:
     """The additional addresses that multus writes into a pod's annotation; none for what is not understood."""
     try:
         networks = msgspec.json.decode(text.encode() or b"[]")
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return []
     found = []
     for network in networks if isinstance(networks, list) else ():
         if isinstance(network, dict) and not network.get("default") and isinstance(network.get("ips"), list):
             found += [each for each in network["ips"] if isinstance(each, str) and _version(each)]
-    return found[:MOST_MULTUS]
+    return found
 
 
 def _service_targets(
@@ -250,11 +255,20 @@ def dns_targets(spec: NetdnsSpec, services: Iterable[TargetService]) -> list[Dns
     dns = target.target_dns if target is not None else None
     versions = [version for version, on in ((4, dns is None or dns.test_ipv4), (6, bool(dns and dns.test_ipv6))) if on]
     return [
-        _dns_target(address, next((each.port for each in service.spec.ports or () if each.port), 53), request)
+        _dns_target(address, dns_port(service, request.protocol), request)
         for service in services
         for address in service.spec.cluster_ips or (service.spec.cluster_ip,)
         if _version(address) in versions
     ]
+
+
+def dns_port(service: TargetService, protocol: str) -> int:
+    """The usual port of the protocol where the Service has it, else the likeliest of its ports."""
+    transport, usual = ("UDP", 53) if protocol == "udp" else ("TCP", 853 if protocol == "tcp-tls" else 53)
+    ports = [each for each in service.spec.ports or () if each.port]
+    fitting = [each for each in ports if each.protocol == transport] or ports
+    order = sorted(fitting, key=lambda each: (each.port != usual, each.port != 53, not each.name.startswith("dns")))
+    return order[0].port if order else 53
 
 
 def no_dns_target(spec: NetdnsSpec) -> DnsTarget:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from fairlead.cluster.errors import ClusterError
 from fairlead.model.kinds import Kind
 from fairlead.model.times import parse_time
 from fairlead.tasks.agent.dns_probe import DnsProbe, DnsTarget
-from fairlead.tasks.agent.http_probe import HttpProbe, HttpTarget
+from fairlead.tasks.agent.http_probe import BadSecret, HttpProbe, HttpTarget, cannot_probe
 from fairlead.tasks.agent.pacing import pace
 from fairlead.tasks.agent.report import Reporter, TargetResult, compose, judge
 from fairlead.tasks.agent.targets import (
@@ -152,13 +152,20 @@ class Worker:
             return judge(target, Tally(), 0, (started_at, started_at), expect, whole=whole)
         timeout_s = request.per_request_timeout_in_ms / 1000
         probe: HttpProbe | DnsProbe
-        if isinstance(target, HttpTarget):
-            probe = HttpProbe(target, timeout_s, self._clock)
-        else:
-            probe = DnsProbe(target, timeout_s, self._clock)
-        async with probe:
-            unsent = await pace(request.qps, request.duration_in_second, probe.fire, self._clock)
-            await probe.drained()
+        try:
+            if isinstance(target, HttpTarget):
+                probe = HttpProbe(target, timeout_s, self._clock)
+            else:
+                probe = DnsProbe(target, timeout_s, self._clock)
+            async with probe:
+                unsent = await pace(request.qps, request.duration_in_second, probe.fire, self._clock)
+                await probe.drained()
+        except Exception as failure:
+            # One target that cannot be probed must not cost the results of the others.
+            is_a_bug = not isinstance(failure, OSError | BadSecret)
+            log.warning("target failed", target=target.name[:200], problem=str(failure)[:500], exc_info=is_a_bug)
+            failed = replace(target, problem=cannot_probe(failure))
+            return judge(failed, Tally(), 0, (started_at, self._clock.now()), expect, whole=whole)
         return judge(target, probe.tally, unsent, (started_at, self._clock.now()), expect, whole=whole)
 
     def _http_target(self, spec: AppHttpHealthySpec) -> HttpTarget:

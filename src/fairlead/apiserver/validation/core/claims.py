@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from fairlead.apiserver.json_values import put
 from fairlead.apiserver.schema.internal import diff
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import (
@@ -106,19 +107,11 @@ def _storage(spec: Json) -> str:
 
 
 def _resized(resources: Json, before: Json) -> Json:
-    """With the size the claim had."""
+    """The resources with the storage size of before."""
     had = before.get("requests") or {}
     if "requests" not in resources or "storage" not in had:
         return resources
     return {**resources, "requests": {**resources["requests"], "storage": had["storage"]}}
-
-
-def put(target: Json, key: str, source: Json) -> None:
-    """Make both agree on a field, there or not."""
-    if key in source:
-        target[key] = source[key]
-    else:
-        target.pop(key, None)
 
 
 _RESIZES: Final = (

@@ -38,7 +38,7 @@ _LOOKING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a container's rules must know of its pod."""
+    """What the rules of a container need to know of its pod."""
 
     volumes: Mapping[str, Json]
     claims: Collection[str]

@@ -5,13 +5,13 @@ from fairlead.apiserver.validation.errors import Errors, Json, immutable, invali
 
 _MOST_REASON = 128
 _MOST_NOTE = 1024
-# What an event is about cannot change; the names are those of `v1`, and one is looked at twice.
+# Immutable fields, by their names in `v1`; the server checks one of them twice.
 _FIXED = (
     "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "reason", "type",
     "eventTime", "action", "related", "reportingComponent", "reportingInstance",
 )  # fmt: skip
 _REFERENCE = ("Kind", "Namespace", "Name", "UID", "APIVersion", "ResourceVersion", "FieldPath")
-_NEW_NAMES = {
+NEW_NAMES = {
     "involvedObject": "regarding",
     "message": "note",
     "source": "deprecatedSource",
@@ -62,7 +62,7 @@ def event_update(new: Json, old: Json) -> Errors:
 
 
 def _by_core_names(new: Json) -> Json:
-    back = {given: name for name, given in _NEW_NAMES.items()}
+    back = {given: name for name, given in NEW_NAMES.items()}
     return {back.get(key, key): value for key, value in new.items()}
 
 

@@ -64,7 +64,7 @@ def declared_features(given: list[str]) -> Errors:
 
 
 def node_update(new: Json, old: Json) -> Errors:
-    # What a new one is asked it is asked too.
+    # The rules of a new node apply too.
     return [*node(new), *metadata.on_update(new["metadata"], old["metadata"]), *node_change(new, old)]
 
 

@@ -186,7 +186,7 @@ def volume_update(new: Json, old: Json) -> Errors:
         found += _spec(spec, new["metadata"].get("name", ""))
     sources = [{kind: each[kind] for kind in _SOURCES if kind in each} for each in (spec, before)]
     if "csi" in sources[0] and "csi" in sources[1] and "controllerExpandSecretRef" not in sources[1]["csi"]:
-        # The one part of it that may come later.
+        # The only part of it that may be added later.
         kept = {key: value for key, value in sources[0]["csi"].items() if key != "controllerExpandSecretRef"}
         sources[0]["csi"] = kept
     if sources[0] != sources[1]:

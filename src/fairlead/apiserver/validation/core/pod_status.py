@@ -1,4 +1,4 @@
-"""Validation of a pod's status that is written on its own: among other things, that states do not run backwards."""
+"""Validation of a write of a pod's status: among other things, that no state goes back."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from fairlead.apiserver.json_values import copied
+from fairlead.apiserver.json_values import copied, put
 from fairlead.apiserver.schema.internal import inside, spec_diff
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core import scheduling as placing
@@ -91,7 +91,7 @@ def template(given: Json, path: str) -> Errors:
 
 
 def annotations(given: Json, spec: Json, path: str) -> Errors:
-    """Annotations that mean something to the server."""
+    """Annotations that the server reads."""
     if not given:
         return []
     found: Errors = []
@@ -133,7 +133,7 @@ def _old_seccomp(profile: str, path: str) -> Errors:
 
 
 def pod_spec(spec: Json, path: str, pod_name: str = "") -> Errors:
-    """Names as in a pod's spec; `pod_name` where there is a pod already, whose volumes get claims of its name."""
+    """`pod_name`: of an existing pod, whose ephemeral volumes get claims named after it."""
     found: Errors = []
     known: dict[str, Json] = {}
     if "volumes" in spec:
@@ -236,7 +236,7 @@ def _claims(given: list[Json], path: str) -> Errors:
 
 
 def _resources(spec: Json, claims: set[str], path: str) -> Errors:
-    """Of the whole pod: what it may use, which its containers may not exceed."""
+    """Resources of the whole pod, which its containers may not exceed."""
     resources, here = spec["resources"], f"{path}.resources"
     found: Errors = []
     if resources.get("claims"):
@@ -404,12 +404,12 @@ def on_update(new: Json, old: Json) -> Errors:
     changed = copied(spec)
     for kind in ("containers", "initContainers"):
         for container, previous in zip(changed.get(kind) or (), before.get(kind) or (), strict=True):
-            _put(container, "image", previous)
-    _put(changed, "activeDeadlineSeconds", before)
-    _put(changed, "schedulingGates", before)
+            put(container, "image", previous)
+    put(changed, "activeDeadlineSeconds", before)
+    put(changed, "schedulingGates", before)
     if before.get("terminationGracePeriodSeconds", 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
-        _put(changed, "terminationGracePeriodSeconds", before)
-    _put(changed, "tolerations", before)
+        put(changed, "terminationGracePeriodSeconds", before)
+    put(changed, "tolerations", before)
     if before.get("schedulingGates"):
         found += _gated(changed, spec, before)
     if changed != before:
@@ -430,13 +430,6 @@ def _changed_annotations(new: Json, old: Json) -> Errors:
             assert value is not None
             found.append(forbidden(f"metadata.annotations[{key}]", f"may not {done} mirror pod annotation"))
     return found
-
-
-def _put(target: Json, key: str, source: Json) -> None:
-    if key in source:
-        target[key] = source[key]
-    else:
-        target.pop(key, None)
 
 
 def _deadline(new: int | None, old: int | None) -> Errors:
@@ -473,7 +466,7 @@ def _tolerates_the_same(new: list[Json], old: list[Json]) -> bool:
 
 
 def _gated(changed: Json, spec: Json, before: Json) -> Errors:
-    """A pod that is held back may still be narrowed: more node labels, a stricter node affinity."""
+    """A pod with scheduling gates may still get more node labels and a stricter node affinity."""
     found: Errors = []
     selector, had = spec.get("nodeSelector") or {}, before.get("nodeSelector") or {}
     if selector != had:
@@ -485,7 +478,7 @@ def _gated(changed: Json, spec: Json, before: Json) -> Errors:
                     "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
                 )
             )
-        _put(changed, "nodeSelector", before)
+        put(changed, "nodeSelector", before)
     affinity: Any = (spec.get("affinity") or {}).get("nodeAffinity")
     previous: Any = (before.get("affinity") or {}).get("nodeAffinity")
     if affinity == previous:

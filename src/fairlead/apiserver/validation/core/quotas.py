@@ -117,7 +117,7 @@ def limit_range(obj: Json) -> Errors:
 
 
 def limit_range_update(new: Json, old: Json) -> Errors:
-    # The server looks at the whole anew, and not at what it was.
+    # The server validates it as a new one, without the old.
     return limit_range(new)
 
 

@@ -153,7 +153,7 @@ def node_selector(given: Json, path: str) -> Errors:
 
 
 def node_term(term: Json, path: str, values: bool = True) -> Errors:
-    """`values`: whether the values of a label must be label values, which a preference need not keep to."""
+    """`values`: whether values must be valid label values; those of a preference need not be."""
     found: Errors = []
     for index, expression in enumerate(term.get("matchExpressions") or ()):
         found += _requirement(expression, f"{path}.matchExpressions[{index}]", values)

@@ -44,7 +44,7 @@ def service_update(new: Json, old: Json) -> Errors:
 
 
 def _one_address(spec: Json, before: Json) -> Json:
-    """The spec with its list of addresses as the single one means it, where only that was changed."""
+    """The spec with clusterIPs set to clusterIP, where only the latter was changed."""
     one, many = spec.get("clusterIP"), spec.get("clusterIPs")
     if one == before.get("clusterIP") or many != before.get("clusterIPs"):
         return spec
@@ -203,7 +203,7 @@ def _source_ranges(obj: Json, kind: str) -> Errors:
 
 
 def cluster_ips(spec: Json) -> Errors:
-    """One address has two places, and the families of addresses two more."""
+    """clusterIP with clusterIPs, ipFamilies with ipFamilyPolicy."""
     one, many, path = spec.get("clusterIP", ""), spec.get("clusterIPs") or [], "spec.clusterIPs"
     found: Errors = []
     if one and many and many[0] != one:

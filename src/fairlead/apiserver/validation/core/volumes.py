@@ -30,7 +30,7 @@ _NAA = re.compile(r"naa.[A-Za-z0-9]{32}", re.ASCII)
 
 
 def volumes(given: list[Json], path: str, pod_name: str = "") -> tuple[dict[str, Json], Errors]:
-    """The good ones by name, and what is wrong with the others."""
+    """The valid ones by name, and the errors of the others."""
     good: dict[str, Json] = {}
     found: Errors = []
     made = {f"{pod_name}-{each.get('name', '')}" for each in given if pod_name and "ephemeral" in each}
@@ -79,7 +79,7 @@ def _source(volume: Json, path: str, pod_name: str) -> Errors:
     return found
 
 
-# In the complaints of one source another name stands.
+# The server's messages about one source use another name.
 _SHOWN: Final = {"gcePersistentDisk": "persistentDisk"}
 
 
@@ -359,7 +359,7 @@ def _token(part: Json, path: str, whole: str) -> Errors:
     return [*found, *not_reserved(part["path"], f"{whole}.path")]
 
 
-# In the order the server looks at them: the second of two is the one too many.
+# In kube-apiserver's order: of two sources the second is the one reported.
 SOURCES: Final[dict[str, Callable[[Json, str], Errors]]] = {
     "emptyDir": _empty_dir,
     "hostPath": _host_path,

@@ -15,6 +15,7 @@ from fairlead.engine.request import Request, normalised_image
 from fairlead.engine.rule import Priority, scaled_to_best
 from fairlead.engine.view import View
 from fairlead.model.pod import PreferredSchedulingTerm
+from fairlead.model.undecodable import UNDECODABLE
 
 AVOID: Final = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 
@@ -115,7 +116,7 @@ def _avoided(text: str) -> set[tuple[str, str]]:
     """The controllers an annotation names; one that cannot be read names none, as in Kubernetes."""
     try:
         entries = msgspec.json.decode(text, type=_Avoided).prefer_avoid_pods
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return set()
     controllers = (entry.pod_signature.pod_controller for entry in entries or ())
     return {(controller.kind, controller.uid) for controller in controllers if controller is not None}
