@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fairlead.cli.job import _age, _described, _no_pod, _switched, _table, job
+from fairlead.cli.job import _age, _described, _follow_log, _no_pod, _switched, _table, job
 from fairlead.jobs.api import Holder, JobExplanation
 from fairlead.jobs.spec import Explain, JobSpec, TYJob, parse_spec
+from fairlead.testing.scripted_server import Answer, ScriptedServer, failure, reply
+from tests.cluster.kit import client_of
 from tests.jobs.kit import META, spec_json
 
 
@@ -45,6 +47,36 @@ def test_the_log_of_a_pod_that_is_gone_or_not_there_yet_says_which() -> None:
     ended = _no_pod("lab/train", "train-learner", "Succeeded", spec)
     assert ended == "job lab/train is Succeeded, and its pod train-learner is deleted (spec.cleanPodPolicy All)"
     assert _no_pod("lab/train", "train-learner", "", spec).endswith("has no pod train-learner now; -f waits for it")
+
+
+def pod(node: str) -> Answer:
+    return reply({"metadata": {"name": "train-learner"}, "spec": {"nodeName": node}})
+
+
+@pytest.mark.parametrize(
+    ("stage", "answers", "logged"),
+    [
+        pytest.param("Starting", [failure(404), pod(""), pod("n")], "hello\n", id="runs"),
+        pytest.param("Failed", [pod("")], "", id="its job ends before it is bound"),
+    ],
+)
+async def test_the_log_of_a_pod_that_is_not_bound_yet_is_waited_for(
+    stage: str,
+    answers: list[Answer],
+    logged: str,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairlead.cli.job.LOOK_S", 0.0)
+    async with ScriptedServer() as server, client_of(server) as api:
+        server.on("GET /api/v1/namespaces/lab/pods/train-learner", *answers)
+        server.always(
+            "GET /apis/fairlead.io/v1alpha1/namespaces/lab/tyjobs/train",
+            reply({"metadata": {"name": "train"}, "status": {"stage": stage}}),
+        )
+        server.on("GET /api/v1/namespaces/lab/pods/train-learner/log", reply(b"hello\n"))
+        await _follow_log(api, "train-learner", {"follow": "true"}, "lab", "train")
+    assert capsysbinary.readouterr().out.decode() == logged
 
 
 def test_a_finished_job_is_not_said_to_be_suspended() -> None:

@@ -23,9 +23,8 @@ from fairlead.jobs.allocations import LEADER_PLACE
 from fairlead.jobs.api import CompareAnswer, JobExplanation
 from fairlead.jobs.explain import counted
 from fairlead.jobs.pods import pod_name
-from fairlead.jobs.spec import BASIC_POLICIES, FINISHED, TYJOBS, JobSpec, TYJob, parse_spec, parse_status
+from fairlead.jobs.spec import BASIC_POLICIES, FINISHED, JOB_PODS, TYJOBS, JobSpec, TYJob, parse_spec, parse_status
 from fairlead.jobs.what_if import WhatIf
-from fairlead.model.kinds import POD_OBJECTS
 from fairlead.model.numbers import whole_number
 from fairlead.model.times import parse_time_or_none
 
@@ -238,14 +237,14 @@ def logs(
         spec = parse_spec(found)
         if isinstance(spec, str):
             mistake(f"job {home}/{name} is invalid: {spec}")
-        path = POD_OBJECTS.path(home, pod_name(name, spec, place), "log")
+        pod = pod_name(name, spec, place)
         if follow:
-            await _follow_log(client, path, {**query, "follow": "true"}, home, name)
+            await _follow_log(client, pod, {**query, "follow": "true"}, home, name)
             return ""
         try:
-            return (await client.request("GET", path, query=query)).decode(errors="replace")
+            return (await client.request("GET", JOB_PODS.path(home, pod, "log"), query=query)).decode(errors="replace")
         except NotFound:
-            mistake(_no_pod(f"{home}/{name}", pod_name(name, spec, place), parse_status(found)[0].stage, spec))
+            mistake(_no_pod(f"{home}/{name}", pod, parse_status(found)[0].stage, spec))
 
     text = target.run(work)
     click.echo(json.dumps({"log": text}) if output == "json" else text, nl=output == "json")
@@ -258,19 +257,25 @@ def _no_pod(job: str, pod: str, stage: str, spec: JobSpec) -> str:
     return f"job {job} is {stage or 'Pending'} and has no pod {pod} now; -f waits for it"
 
 
-async def _follow_log(client: Client, path: str, query: dict[str, str], namespace: str, name: str) -> None:
+async def _follow_log(client: Client, pod: str, query: dict[str, str], namespace: str, name: str) -> None:
     """Bytes as they come; a pod that does not exist or run yet is waited for while its job has not ended."""
+    path = JOB_PODS.path(namespace, pod, "log")
     while True:
+        problem = None
         try:
-            async with client.stream(path, query, silence_s=LONGEST_SILENCE_S) as chunks:
-                async for chunk in chunks:
-                    click.echo(chunk, nl=False)
+            # The log of a pod that is not bound is an empty answer (204), which looks like the end of one.
+            if (await client.get(JOB_PODS, pod, namespace)).spec.node_name:
+                async with client.stream(path, query, silence_s=LONGEST_SILENCE_S) as chunks:
+                    async for chunk in chunks:
+                        click.echo(chunk, nl=False)
+                return
+        except (NotFound, BadRequest) as refusal:
+            problem = refusal
+        if parse_status(await client.get(TYJOBS, name, namespace))[0].stage in FINISHED:
+            if problem is not None:
+                raise problem
             return
-        except (NotFound, BadRequest):
-            found = await client.get(TYJOBS, name, namespace)
-            if parse_status(found)[0].stage in FINISHED:
-                raise
-            await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(LOOK_S)
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------
