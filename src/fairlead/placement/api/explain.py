@@ -144,7 +144,10 @@ class Explain:
         decision = handle.history.find(key) if pod is None else handle.history.latest(pod.uid)
         if pod is None:
             if decision is None:
-                raise Problem(404, "NotFound", f"there is no pod {key}, and no decision about one is kept")
+                message = (
+                    f"there is no pod {key}, and no decision about one is kept; use a name that kubectl get pods prints"
+                )
+                raise Problem(404, "NotFound", message)
             return self._by_decision(handle, decision, "Gone", key, "", whole)
         node = pod.spec.node_name or (occupant.node if (occupant := handle.table.occupants.get(pod.uid)) else "")
         if node and decision is not None and decision.pod is not None and _placed_at(decision) == node:
