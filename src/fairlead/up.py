@@ -324,9 +324,7 @@ def _greet(cluster: Embedded, url: str, options: UpOptions, mode: str, echo: Cal
     echo(f"Fairlead's own API: {url}/docs, token in {options.data / 'api.token'}")
     echo(f"\n  export KUBECONFIG={cluster.kubeconfig}\n")
     if options.demo:
-        echo(
-            "The demo runs in the namespace demo: kubectl -n demo get pods,services,tyj; why is the pod of too-big pending?\n"
-        )
+        echo("The demo runs in the namespace demo: kubectl -n demo get pods,services,tyj (why is a pod Pending?)\n")
     echo("Three things to try:")
     echo("  kubectl get nodes,pods -A -o wide")
     echo("  kubectl create deployment web --image=python:3 --replicas=3 -- python3 -m http.server 8080")
