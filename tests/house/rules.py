@@ -172,6 +172,18 @@ def empty_tests(folder: Path) -> list[str]:
     ]
 
 
+def writes_nobody_checks(folder: Path) -> list[str]:
+    """Writes to a rig whose answer is thrown away: a refusal would show up later, as a wait that ends in vain."""
+    return [
+        f"{file.relative_to(folder)}:{call.lineno}"
+        for file in sorted(folder.rglob("*.py"))
+        for statement in ast.walk(ast.parse(file.read_text()))
+        if isinstance(statement, ast.Expr)
+        for call in ast.walk(statement)
+        if isinstance(call, ast.Call) and re.search(r"\brig\.request(?:\(|, )'(?:POST|PUT|PATCH)'", ast.unparse(call))
+    ]
+
+
 def _functions(module: ast.Module) -> dict[str, Function | ast.ImportFrom]:
     """What a module defines at its top, and what it imports by name, with where from."""
     found: dict[str, Function | ast.ImportFrom] = {}

@@ -24,6 +24,7 @@ from tests.house.rules import (
     tracked_files,
     words_not_used,
     words_without_meaning,
+    writes_nobody_checks,
 )
 
 SOURCE = ROOT / "src" / "fairlead"
@@ -88,6 +89,10 @@ def test_no_tracked_file_is_large() -> None:
 
 def test_every_test_asks_something() -> None:
     assert empty_tests(ROOT / "tests") == []
+
+
+def test_no_refused_write_to_a_rig_passes_unseen() -> None:
+    assert writes_nobody_checks(ROOT / "tests" / "kube") == []
 
 
 # --- the rules themselves ---------------------------------------------------------------------------------
@@ -228,3 +233,16 @@ def test_a_test_that_asks_nothing_is_found(tmp_path: Path) -> None:
     (folder / "test_it.py").write_text(TESTS)
     wanted = ("test_asks_nothing", "test_only_waits", "test_goes_round", "test_calls_a_method_of_that_name")
     assert empty_tests(folder) == [f"test_it.py::{name}" for name in wanted]
+
+
+def test_a_write_whose_answer_nobody_reads_is_found(tmp_path: Path) -> None:
+    lines = (
+        'rig.request("POST", "/x", {})',
+        'self.rig.request("PATCH", "/x", {})',
+        'await asyncio.to_thread(rig.request, "PUT", "/x", {})',
+        'assert rig.request("POST", "/x", {}).status == 201',
+        'rig.write("POST", "/x", {})',
+        'rig.request("DELETE", "/x")',
+    )
+    (tmp_path / "test_it.py").write_text("".join(f"{line}\n" for line in lines))
+    assert writes_nobody_checks(tmp_path) == ["test_it.py:1", "test_it.py:2", "test_it.py:3"]

@@ -66,7 +66,7 @@ async def test_objects_are_created_read_patched_replaced_and_deleted(rig: Rig, n
 async def test_server_side_apply_takes_our_fields_and_leaves_those_of_others(rig: Rig, namespace: str) -> None:
     async with client(rig) as api:
         await api.apply(CONFIG_MAPS, "a", config_map("a", ours="1"), namespace)
-        rig.request("PATCH", f"/api/v1/namespaces/{namespace}/configmaps/a", {"data": {"theirs": "1", "ours": "2"}})
+        rig.write("PATCH", f"/api/v1/namespaces/{namespace}/configmaps/a", {"data": {"theirs": "1", "ours": "2"}})
         with pytest.raises(Conflict) as refused:
             await api.apply(CONFIG_MAPS, "a", config_map("a", ours="3"), namespace, force=False)
         assert [cause.field for cause in refused.value.causes] == [".data.ours"]

@@ -90,7 +90,7 @@ def test_pods_are_spread_over_the_nodes_and_never_over_their_capacity(
     assert condition["message"].startswith(f"0/{count} nodes are available:")
     assert "3 Insufficient cpu" in condition["message"]
     assert until(lambda: "FailedScheduling" in rig.kubectl("get", "events", "-n", namespace), 5)
-    rig.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/p-0?gracePeriodSeconds=0")
+    rig.write("DELETE", f"/api/v1/namespaces/{namespace}/pods/p-0?gracePeriodSeconds=0")
     assert until(lambda: "one-too-many" in placed(rig, namespace), 20)
 
 
@@ -115,5 +115,5 @@ def test_pods_of_other_schedulers_and_gated_ones_are_left_alone(
     assert until(lambda: "ours" in placed(rig, namespace), 10)
     time.sleep(0.5)
     assert set(placed(rig, namespace)) == {"ours"}
-    rig.request("PATCH", f"/api/v1/namespaces/{namespace}/pods/gated", {"spec": {"schedulingGates": []}})
+    rig.write("PATCH", f"/api/v1/namespaces/{namespace}/pods/gated", {"spec": {"schedulingGates": []}})
     assert until(lambda: "gated" in placed(rig, namespace), 10)

@@ -128,7 +128,7 @@ def test_a_budget_is_broken_last(rig: Rig, namespace: str, node: str, classes: N
                 "containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "2"}}}],
             },
         }
-        rig.request("PATCH", f"/api/v1/nodes/{where}", {"metadata": {"labels": {"kubernetes.io/hostname": where}}})
+        rig.write("PATCH", f"/api/v1/nodes/{where}", {"metadata": {"labels": {"kubernetes.io/hostname": where}}})
         assert rig.request("POST", f"/api/v1/namespaces/{namespace}/pods", body).status == 201
     assert until(lambda: len(placed(rig, namespace)) == 2, 10)
     budget = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"

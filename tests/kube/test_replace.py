@@ -29,8 +29,8 @@ async def test_a_replace_at_its_version_happens_once(rig: Rig, namespace: str) -
 
 
 async def test_a_namespace_without_finalizers_goes(rig: Rig) -> None:
-    rig.request("POST", "/api/v1/namespaces", {"metadata": {"name": "to-finalize"}})
-    rig.request("DELETE", "/api/v1/namespaces/to-finalize")
+    rig.write("POST", "/api/v1/namespaces", {"metadata": {"name": "to-finalize"}})
+    rig.write("DELETE", "/api/v1/namespaces/to-finalize")
     async with client(rig) as api:
         clock, metrics = RealClock(), Metrics()
         recorder = Recorder(api, controller="fairlead.io/test", instance="t", clock=clock, metrics=metrics)

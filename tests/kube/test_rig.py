@@ -288,7 +288,7 @@ def test_controllers_make_pods_of_deployments_and_collect_garbage(
     deployments, pods = f"/apis/apps/v1/namespaces/{namespace}/deployments", f"/api/v1/namespaces/{namespace}/pods"
     assert rig.request("POST", deployments, deployment).status == 201
     assert until(lambda: len(rig.request("GET", pods).json()["items"]) == 2, timeout_s=60.0)
-    rig.request("DELETE", f"{deployments}/web?propagationPolicy=Background")
+    rig.write("DELETE", f"{deployments}/web?propagationPolicy=Background")
     assert until(lambda: rig.request("GET", pods).json()["items"] == [], timeout_s=60.0)
 
 
@@ -296,12 +296,17 @@ def test_scheduler_binds_and_serves_its_metrics(new_rig: NewRig) -> None:
     rig = new_rig().start(scheduler=True, scheduler_config={"percentageOfNodesToScore": 100})
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}}
     assert rig.request("POST", "/api/v1/nodes", node).status == 201
-    rig.request("PATCH", "/api/v1/nodes/n", {"spec": {"taints": None}})
+    rig.write("PATCH", "/api/v1/nodes/n", {"spec": {"taints": None}})
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    rig.request("POST", "/api/v1/namespaces/default/pods", pod)
+    rig.write("POST", "/api/v1/namespaces/default/pods", pod)
     path = "/api/v1/namespaces/default/pods/p"
-    assert until(lambda: rig.request("GET", path).json()["spec"].get("nodeName") == "n", timeout_s=60.0)
-    assert "scheduler_scheduling_algorithm_duration_seconds_count 1" in rig.metrics("kube-scheduler")
+    assert until(lambda: rig.write("GET", path).json()["spec"].get("nodeName") == "n", timeout_s=60.0)
+    # Once, or more often where the scheduler hears of the pod before it hears that the taint is gone.
+    count = re.search(
+        r"^scheduler_scheduling_algorithm_duration_seconds_count (\d+)$", rig.metrics("kube-scheduler"), re.MULTILINE
+    )
+    assert count is not None
+    assert int(count[1]) >= 1
     assert "apiserver_request_total" in rig.metrics()
 
 

@@ -282,7 +282,7 @@ async def test_a_volume_is_made_for_the_node_chosen_and_another_node_is_chosen_w
     # Given up: the node is taken off the claim, and that node shall not be asked for again.
     await cluster.kubectl("cordon", asked[0])
     patch = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": None}}}
-    await asyncio.to_thread(cluster.rig.request, "PATCH", f"{claims}/data", patch)
+    await asyncio.to_thread(cluster.rig.write, "PATCH", f"{claims}/data", patch)
     await cluster.until("it is asked for again", is_asked)
     assert asked[-1] != asked[0]
     wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": [asked[-1]]}

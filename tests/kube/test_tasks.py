@@ -249,10 +249,10 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(
     rig: Rig, new_replica: Callable[..., Replica], tmp_path: Path
 ) -> None:
     """With a real agent, and a fail-over in the middle of its round."""
-    rig.request("POST", "/api/v1/nodes", {"metadata": {"name": NODE}, "spec": {}})
+    rig.write("POST", "/api/v1/nodes", {"metadata": {"name": NODE}, "spec": {}})
     condition = {"type": "Ready", "status": "True", "reason": "Test", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
     patch = {"status": {"conditions": [condition], "allocatable": {"pods": "10", "cpu": "4", "memory": "8Gi"}}}
-    rig.request("PATCH", f"/api/v1/nodes/{NODE}/status", patch)
+    rig.write("PATCH", f"/api/v1/nodes/{NODE}/status", patch)
     task = create(
         rig,
         "round",
@@ -278,7 +278,7 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(
     node_port = balance(rig, f"{carrier}-ipv4", int(ports["HTTP"]))
     networks = json.dumps([{"name": "second", "ips": ["127.0.0.1"]}])
     annotations = {"k8s.v1.cni.cncf.io/networks-status": networks}
-    rig.request("PATCH", f"{CORE}/pods/{pod}", {"metadata": {"annotations": annotations}})
+    rig.write("PATCH", f"{CORE}/pods/{pod}", {"metadata": {"annotations": annotations}})
     addresses = {"podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]}
     ready = {"status": {"phase": "Running", **addresses, "conditions": [{"type": "Ready", "status": "True"}]}}
     answer = rig.request("PATCH", f"{CORE}/pods/{pod}/status", ready)
@@ -331,7 +331,7 @@ def administered(rig: Rig, webhooks: int, reports: int) -> Iterator[None]:
     """What an administrator applies, but for Services: this machine is behind them."""
     for name in ("fairlead-webhooks", "fairlead-reports"):
         spec = {"type": "ExternalName", "externalName": "localhost"}
-        rig.request("POST", f"{CORE}/services", {"metadata": {"name": name}, "spec": spec})
+        rig.write("POST", f"{CORE}/services", {"metadata": {"name": name}, "spec": spec})
     shipped = [
         body
         for name in ("webhooks.yaml", "apiservice.yaml")
@@ -377,7 +377,7 @@ def check_authors(rig: Rig) -> None:
     rules = [{"apiGroups": ["kdoctor.io"], "resources": ["apphttphealthies"], "verbs": ["create"]}]
     rbac, subject = "/apis/rbac.authorization.k8s.io/v1", {"kind": "User", "name": "stranger"}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "authors"}
-    rig.request("POST", f"{rbac}/clusterroles", {"metadata": role, "rules": rules})
+    rig.write("POST", f"{rbac}/clusterroles", {"metadata": role, "rules": rules})
     binding = {"metadata": role, "roleRef": reference, "subjects": [subject]}
     assert rig.request("POST", f"{rbac}/clusterrolebindings", binding).status == 201
     spec = {
@@ -448,8 +448,8 @@ def test_scenarios_webhooks_and_reports_of_a_real_server_under_our_roles(
         assert until(lambda: rig.request("POST", f"{TASKS}?dryRun=All", PLAIN).status == 201, 60), replica.log()
         data = {"ca.crt": "eA==", "tls.crt": "eA==", "tls.key": "eA=="}
         core = "/api/v1/namespaces/default"
-        rig.request("POST", f"{core}/secrets", {"metadata": {"name": "doc-certificate"}, "data": data})
-        rig.request("POST", f"{core}/configmaps", {"metadata": {"name": "doc-body"}, "data": {"a": "b"}})
+        rig.write("POST", f"{core}/secrets", {"metadata": {"name": "doc-certificate"}, "data": data})
+        rig.write("POST", f"{core}/configmaps", {"metadata": {"name": "doc-body"}, "data": {"a": "b"}})
         check_authors(rig)
         rig.kubectl("apply", "-f", "-", stdin=DOCUMENTED.read_text())
         made = found(rig, f"{TASKS}/doc-mesh")

@@ -54,26 +54,62 @@ def test_json_patch_inserts_into_lists(path: str, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "operation",
+    ("operation", "why"),
     [
-        {"op": "test", "path": "/data/a", "value": "2"},
-        {"op": "test", "path": "/data/zz", "value": "x"},
-        {"op": "remove", "path": "/data/zz"},
-        {"op": "remove", "path": ""},
-        {"op": "add", "path": "/x/y", "value": 1},
-        {"op": "add", "path": "data", "value": 1},
-        {"op": "add", "path": "/list/5", "value": 1},
-        {"op": "add", "path": "/data/a/b", "value": 1},
-        {"op": "move", "from": "/zz", "path": "/data/q"},
-        {"op": "foo", "path": "/data"},
-        {"path": "/data"},
-        {"op": "add"},
+        ({"op": "test", "path": "/data/a", "value": "2"}, "testing value /data/a failed: test failed"),
+        ({"op": "test", "path": "/data/zz", "value": "x"}, "testing value /data/zz failed: test failed"),
+        ({"op": "test", "path": "", "value": {}}, "testing value  failed: test failed"),
+        ({"op": "test", "path": "/x/y"}, "test operation does not apply: is missing path: /x/y: missing value"),
+        (
+            {"op": "remove", "path": "/data/zz"},
+            "error in remove for path: '/data/zz': Unable to remove nonexistent key: zz: missing value",
+        ),
+        ({"op": "remove", "path": ""}, 'remove operation does not apply: doc is missing path: "": missing value'),
+        ({"op": "add", "path": "", "value": 1}, 'add operation does not apply: doc is missing path: "": missing value'),
+        ({"op": "add", "path": "/x/y"}, 'add operation does not apply: doc is missing path: "/x/y": missing value'),
+        ({"op": "add", "path": "data"}, 'add operation does not apply: doc is missing path: "data": missing value'),
+        (
+            {"op": "add", "path": "/list/5", "value": 1},
+            "error in add for path: '/list/5': Unable to access invalid index: 5: invalid index referenced",
+        ),
+        (
+            {"op": "remove", "path": "/list/--1"},
+            "error in remove for path: '/list/--1': strconv.Atoi: parsing \"--1\": invalid syntax",
+        ),
+        (
+            {"op": "replace", "path": "/list/7", "value": 1},
+            "replace operation does not apply: doc is missing key: /list/7: missing value",
+        ),
+        (
+            {"op": "add", "path": "/list/9/b", "value": 1},
+            'add operation does not apply: doc is missing path: "/list/9/b": missing value',
+        ),
+        (
+            {"op": "add", "path": "/data/a/b", "value": 1},
+            'add operation does not apply: doc is missing path: "/data/a/b": missing value',
+        ),
+        (
+            {"op": "move", "from": "/zz", "path": "/data/q"},
+            "error in move for path: 'zz': Unable to remove nonexistent key: zz: missing value",
+        ),
+        (
+            {"op": "copy", "from": "", "path": "/data/q"},
+            "copy operation does not apply: doc is missing from path: : missing value",
+        ),
+        (
+            {"op": "copy", "from": "/data/a", "path": "/x/q"},
+            "copy operation does not apply: doc is missing destination path: /x/q: missing value",
+        ),
+        ({"op": "copy", "path": "/data/q"}, "copy operation failed to decode from: missing value"),
+        ({"op": "foo", "path": "/data"}, "Unexpected kind: foo"),
+        ({"path": "/data"}, "Unexpected kind: None"),
+        ({"op": "add"}, "add operation failed to decode path: missing value"),
     ],
 )
-def test_a_json_patch_that_does_not_fit_is_a_422_that_says_little(operation: dict[str, Any]) -> None:
+def test_a_json_patch_that_does_not_fit_is_a_422_that_says_little(operation: dict[str, Any], why: str) -> None:
     with pytest.raises(PatchFailed) as caught:
         json_patch(DOC, [operation])
-    assert (caught.value.code, str(caught.value)) == (422, REJECTED)
+    assert (caught.value.code, str(caught.value), caught.value.why) == (422, REJECTED, why)
 
 
 @pytest.mark.parametrize(

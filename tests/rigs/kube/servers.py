@@ -314,6 +314,8 @@ class Rig:
                 self._launch("kube-scheduler", wait=False)
             for name in names:
                 self._await_ready(name)
+            # kube-apiserver makes its own namespaces only after it says that it is ready.
+            self._await_usable("default")
         except BaseException:
             self._stop_servers()
             raise
@@ -384,6 +386,13 @@ class Rig:
             except http.client.HTTPException as cut:
                 raise ConnectionError(f"{method} {path}: the answer broke off: {cut!r}") from cut
 
+    def write(self, method: str, path: str, body: Any = None) -> Answer:
+        """A request as the admin that must succeed: the rig is broken where it does not."""
+        answer = self.request(method, path, body)
+        if answer.status >= 300:
+            raise RigBroken(f"{method} {path}: {answer.status} {answer.body.decode()}")
+        return answer
+
     def kubectl(self, *args: str, stdin: str | None = None, token: str | None = None) -> str:
         """The built kubectl, as the admin unless another token is given; its stdout, or RigBroken with its stderr."""
         command = [str(self.programs / "kubectl"), f"--cache-dir={self.home / 'kubectl-cache'}"]
@@ -395,14 +404,15 @@ class Rig:
 
     def create_namespace(self, name: str) -> None:
         """Makes it and, where a controller-manager runs, waits until pods can be created in it."""
-        answer = self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-        if answer.status != 201:
-            raise RigBroken(f"namespace {name}: {answer.status} {answer.body.decode()}")
-        account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-        if "kube-controller-manager" in self._servers and not until(
-            lambda: self.request("GET", account).status == 200, timeout_s=30.0
-        ):
-            raise RigBroken(f"the controller-manager made no default ServiceAccount in {name} within 30 s")
+        self.write("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        self._await_usable(name)
+
+    def _await_usable(self, namespace: str) -> None:
+        """Waits until pods can be created in it: with a controller-manager they need its ServiceAccount."""
+        account = "/serviceaccounts/default" if "kube-controller-manager" in self._servers else ""
+        path = f"/api/v1/namespaces/{namespace}{account}"
+        if not until(lambda: self.request("GET", path).status == 200, timeout_s=30.0):
+            raise RigBroken(f"nobody made {path} within 30 s")
 
     def delete_namespace(self, name: str) -> None:
         """Deletes it; where no controller-manager runs, does its work: empties the namespace and lets it go."""
@@ -415,7 +425,7 @@ class Rig:
         for collection in self._collections(name):
             self.request("DELETE", f"{collection}?gracePeriodSeconds=0")
         left = self.request("GET", path).json()
-        self.request("PUT", f"{path}/finalize", {**left, "spec": {"finalizers": []}})
+        self.write("PUT", f"{path}/finalize", {**left, "spec": {"finalizers": []}})
 
     def _collections(self, namespace: str) -> Iterator[str]:
         """The path of every kind of object that can live in the namespace."""
