@@ -310,7 +310,7 @@ async def test_an_answer_that_is_none_is_refused(change: Any, problem: str) -> N
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (b"[" * 1000 + b"]" * 1000, "nested 1000 deep; at most 200"),
+        (b"[" * 1000 + b"]" * 1000, "nested too deeply: 1000 levels, at most 200"),
         (b" " * (MAX_ANSWER_BYTES + 1), f"larger than {MAX_ANSWER_BYTES} bytes"),
         (b"{", "unexpected end of JSON input"),
         (None, 'an error on the server ("unknown")'),

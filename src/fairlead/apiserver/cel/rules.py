@@ -21,6 +21,7 @@ from fairlead.apiserver.cel.library import cel
 from fairlead.apiserver.cel.mentions import narrowed
 from fairlead.apiserver.schema.openapi import old_items
 from fairlead.apiserver.schema.patterns import compiled
+from fairlead.apiserver.schema.scalars import QUANTITY_PROBLEM
 from fairlead.apiserver.validation.errors import Errors, FieldError, Json, below, shown
 from fairlead.model.quantity import QuantityError, is_quantity, nanos
 
@@ -35,6 +36,17 @@ _RESERVED = frozenset(
 _NAMESPACED = re.compile(r"\b(sets|math)\.(\w+)\(")
 LONGEST_DURATION: Final = 200
 LONGEST_TEXT: Final = 4 << 20
+COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
+LONGEST_REASON: Final = 1000
+_UNDEFINED = re.compile(r"Undefined variable or function: '(\w+)'")
+_ADVISED = re.compile(
+    r"Function '\w+' error: (?:Python function call failed: \w+: )?(.*?)\.? Check function arguments and their types\."
+)
+_REASONS: Final = {
+    "No such overload": "no such overload",
+    "Unsupported operation": "no such overload",
+    "division by zero": "division by zero",
+}
 _DURATION_PARTS = re.compile(r"(\d+(?:\.\d*)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -152,7 +164,12 @@ def _check_here(schema: Json, value: Any, old: Any, path: str) -> Errors:
         outcome, problem = _evaluated(text, context)
         if problem:
             kind = '"object": ' if isinstance(value, dict) else '"array": ' if isinstance(value, list) else ""
-            found.append(_error(rule, value, path, f"{kind}{problem} evaluating rule: {rule.get('message') or text}"))
+            detail = f"{problem} evaluating rule"
+            if problem == COST_EXCEEDED:
+                detail = f"'{problem}': no further validation rules will be run due to call cost exceeds limit for rule"
+            found.append(_error(rule, value, path, f"{kind}{detail}: {rule.get('message') or text}"))
+            if problem == COST_EXCEEDED:
+                break
         elif outcome is not True:
             found.append(_error(rule, value, path, _message(rule, context)))
     return found
@@ -161,13 +178,24 @@ def _check_here(schema: Json, value: Any, old: Any, path: str) -> Errors:
 def _evaluated(text: str, context: Json) -> tuple[Any, str]:
     context = narrowed(text, context)
     if cost.is_too_dear(text, context):
-        return None, "call cost exceeds limit: the lists are too long for the loops of the rule"
+        return None, COST_EXCEEDED
     try:
         return _program(text).execute(context), ""
     except KeyError as problem:
         return None, f"no such key: {problem.args[0]}"
-    except (RuntimeError, TypeError, ValueError, OverflowError, ZeroDivisionError) as problem:
-        return None, str(problem).split("\n")[0]
+    except (RuntimeError, TypeError, ValueError, OverflowError, ZeroDivisionError, IndexError) as problem:
+        return None, _reason(str(problem).split("\n")[0])
+
+
+def _reason(problem: str) -> str:
+    """What the library says is wrong, without its advice and in kube-apiserver's words where they are short."""
+    for beginning, known in _REASONS.items():
+        if problem.startswith(beginning):
+            return known
+    if missing := _UNDEFINED.match(problem):
+        return f"'{missing[1]}' is not supported by Fairlead's embedded API server"
+    advised = _ADVISED.fullmatch(problem)
+    return (advised[1] if advised else problem)[:LONGEST_REASON]
 
 
 def evaluate(text: str, variables: Json) -> tuple[Any, str]:
@@ -303,7 +331,7 @@ def _join(items: Sequence[str], by: str = "") -> str:
 def _check_length(length: int) -> None:
     """Functions that multiply a text must not fill the memory."""
     if length > LONGEST_TEXT:
-        raise ValueError(f"a text of {length} characters is too long, at most {LONGEST_TEXT} are possible")
+        raise ValueError(COST_EXCEEDED)
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
@@ -318,7 +346,7 @@ def _quantity(text: str) -> Json:
     try:
         return {"quantity": nanos(text)}
     except QuantityError:
-        raise ValueError(f"quantity({text!r}) is not a quantity") from None
+        raise ValueError(QUANTITY_PROBLEM) from None
 
 
 def _compared(test: Callable[[int, int], bool]) -> Callable[[Json, Json], bool]:

@@ -76,130 +76,120 @@ def _wrong_shape(prefix: str, value: Any, expected: str) -> NoReturn:
 
 
 def json_patch(doc: Any, ops: Sequence[Json]) -> Any:
+    """RFC 6902, with the reasons of the library that Kubernetes patches with."""
     check_patch("json", ops if isinstance(ops, list) else list(ops) if isinstance(ops, tuple) else ops)
     out = copied(doc)
     size = 0
     for operation in ops:
-        if operation.get("op") == "copy" and isinstance(operation.get("path"), str):
-            # A copy of a copy of a copy: a few hundred bytes would fill the memory.
-            size += len(msgspec.json.encode(_get(out, _origin(operation), must_exist=False)))
-            if size > MOST_COPIED_BYTES:
-                why = f"the accumulated size increase of copy is {size}, exceeding the limit {MOST_COPIED_BYTES}"
-                raise _rejected(f"Unable to copy, {why}")
-        out = _step(out, operation)
+        verb, value = operation.get("op"), operation.get("value")
+        if verb not in ("add", "replace", "remove", "move", "copy", "test"):
+            raise _rejected(f"Unexpected kind: {verb}")
+        if verb in ("move", "copy"):
+            origin = _pointer(operation, "from")
+            container, key = _find(out, origin, f"{verb} operation does not apply: doc is missing from path: {origin}")
+            wrong = f"error in move for path: '{key}'" if verb == "move" else f"error in copy for from: '{origin}'"
+            value = _item(container, key, wrong)
+            if verb == "move":
+                _remove(container, key, wrong)
+            else:
+                # A copy of a copy of a copy: a few hundred bytes would fill the memory.
+                size += len(msgspec.json.encode(value))
+        path = _pointer(operation, "path")
+        if size > MOST_COPIED_BYTES:
+            why = f"the accumulated size increase of copy is {size}, exceeding the limit {MOST_COPIED_BYTES}"
+            raise _rejected(f"Unable to copy, {why}")
+        out = _apply(out, verb, path, copied(value))
     return out
 
 
-def _step(doc: Any, operation: Json) -> Any:
-    name, path = operation.get("op"), operation.get("path")
-    if not isinstance(path, str):
-        raise _rejected("an operation without a path")
-    match name:
-        case "add":
-            return _put(doc, path, copied(operation.get("value")), new=True)
-        case "replace":
-            return _put(doc, path, copied(operation.get("value")), new=False)
+def _apply(doc: Any, verb: str, path: str, value: Any) -> Any:
+    if path == "" and verb == "replace":
+        return value
+    container: Any = {"": doc}
+    key = ""
+    if path or verb != "test":
+        container, key = _find(doc, path, f"{verb} operation does not apply: {_lacking(verb, path)}")
+    wrong = "error while adding value during copy" if verb == "copy" else f"error in {verb} for path: '{path}'"
+    match verb:
         case "remove":
-            return _take(doc, path)
-        case "move":
-            origin = _origin(operation)
-            value = _get(doc, origin, must_exist=True)
-            return _put(_take(doc, origin), path, value, new=True)
-        case "copy":
-            return _put(doc, path, copied(_get(doc, _origin(operation), must_exist=False)), new=True)
+            _remove(container, key, wrong)
         case "test":
-            if not same(_get(doc, path, must_exist=False), operation.get("value")):
+            if not same(_item(container, key, wrong), value):
                 raise _rejected(f"testing value {path} failed: test failed")
-            return doc
-    raise _rejected(f"Unexpected kind: {name}")
+        case _ if isinstance(container, dict):
+            container[key] = value
+        case "replace":
+            lacks = f"replace operation does not apply: doc is missing key: {path}"
+            container[_index(key, len(container), lacks, "missing value")] = value
+        case _ if key == "-":
+            container.append(value)
+        case _:
+            container.insert(_index(key, len(container) + 1, wrong), value)
+    return doc
+
+
+def _lacking(verb: str, path: str) -> str:
+    match verb:
+        case "add" | "remove":
+            return f'doc is missing path: "{path}"'
+        case "move" | "copy":
+            return f"doc is missing destination path: {path}"
+        case "test":
+            return f"is missing path: {path}"
+    return f"doc is missing path: {path}"
 
 
 def _rejected(why: str) -> PatchFailed:
     return PatchFailed(422, REJECTED, why)
 
 
-def _origin(operation: Json) -> str:
-    origin = operation.get("from")
-    if not isinstance(origin, str):
-        raise _rejected("an operation without a from")
-    return origin
+def _pointer(operation: Json, field: str) -> str:
+    pointer = operation.get(field)
+    if not isinstance(pointer, str):
+        raise _rejected(f"{operation['op']} operation failed to decode {field}: missing value")
+    return pointer
 
 
-def _split(path: str) -> list[str]:
-    if not path.startswith("/"):
-        raise _rejected(f"path {path!r} does not start with a slash")
-    return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
+def _find(doc: Any, path: str, lacks: str) -> tuple[Any, str]:
+    """The object or list that holds what the path leads to, and its key there."""
+    _, *parents = path.split("/")
+    for part in parents[:-1]:
+        try:
+            doc = _item(doc, _decoded(part), lacks) if isinstance(doc, dict | list) else None
+        except PatchFailed:
+            doc = None
+    if not parents or not isinstance(doc, dict | list):
+        raise _rejected(f"{lacks}: missing value")
+    return doc, _decoded(parents[-1])
 
 
-def _index(container: list[Any], key: str, end: int) -> int:
-    if re.fullmatch(r"-*[0-9]{1,18}", key) is None:
-        raise _rejected(f"{key!r} is no index")
+def _decoded(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~")
+
+
+def _index(key: str, end: int, wrong: str, why: str = "") -> int:
+    if re.fullmatch(r"[+-]?[0-9]{1,18}", key) is None:
+        why = why or f'strconv.Atoi: parsing "{key}": invalid syntax'
+        raise _rejected(f"{wrong}: {why}")
     index = int(key)
-    # As the server's library does, -1 is the last one.
-    index += end if index < 0 else 0
-    if not 0 <= index < end:
-        raise _rejected(f"index {key} is out of bounds")
-    return index
+    if not -end <= index < end:
+        why = why or f"Unable to access invalid index: {index}: invalid index referenced"
+        raise _rejected(f"{wrong}: {why}")
+    # As in the library, -1 is the last one.
+    return index + end if index < 0 else index
 
 
-def _missing(verb: str, path: str) -> PatchFailed:
-    """In the words of the library that Kubernetes patches with, which quotes a path for some verbs only."""
-    shown = f'"{path}"' if verb in ("add", "remove") else path
-    return _rejected(f"{verb} operation does not apply: doc is missing path: {shown}: missing value")
+def _item(container: Any, key: str, wrong: str) -> Any:
+    return container[_index(key, len(container), wrong)] if isinstance(container, list) else container.get(key)
 
 
-def _container(doc: Any, parts: list[str], verb: str, path: str) -> Any:
-    for part in parts:
-        if isinstance(doc, dict) and part in doc:
-            doc = doc[part]
-        elif isinstance(doc, list):
-            doc = doc[_index(doc, part, len(doc))]
-        else:
-            raise _missing(verb, path)
-    if not isinstance(doc, dict | list):
-        raise _missing(verb, path)
-    return doc
-
-
-def _get(doc: Any, path: str, must_exist: bool) -> Any:
-    if path == "":
-        return doc
-    *parents, last = _split(path)
-    container = _container(doc, parents, "test", path)
+def _remove(container: Any, key: str, wrong: str) -> None:
     if isinstance(container, list):
-        return container[_index(container, last, len(container))]
-    if must_exist and last not in container:
-        raise _rejected(f"{path} does not exist")
-    return container.get(last)
-
-
-def _put(doc: Any, path: str, value: Any, new: bool) -> Any:
-    if path == "":
-        return value
-    *parents, last = _split(path)
-    container = _container(doc, parents, "add" if new else "replace", path)
-    if isinstance(container, dict):
-        container[last] = value
-    elif new and last == "-":
-        container.append(value)
-    elif new:
-        container.insert(_index(container, last, len(container) + 1), value)
+        del container[_index(key, len(container), wrong)]
+    elif key in container:
+        del container[key]
     else:
-        container[_index(container, last, len(container))] = value
-    return doc
-
-
-def _take(doc: Any, path: str) -> Any:
-    *parents, last = _split(path)
-    container = _container(doc, parents, "remove", path)
-    if isinstance(container, list):
-        del container[_index(container, last, len(container))]
-    elif last in container:
-        del container[last]
-    else:
-        why = f"Unable to remove nonexistent key: {last}: missing value"
-        raise _rejected(f"error in remove for path: '{path}': {why}")
-    return doc
+        raise _rejected(f"{wrong}: Unable to remove nonexistent key: {key}: missing value")
 
 
 # --- merge patch ------------------------------------------------------------------------------------------------

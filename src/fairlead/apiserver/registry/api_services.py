@@ -113,13 +113,13 @@ class Backends:
         spec = found["spec"]
         host = spec.get("externalName") if spec.get("type") == "ExternalName" else spec.get("clusterIP")
         if not host or host == "None":
-            raise Unreachable("ServiceAccessError", f"service/{backend.service} has no address of its own")
+            raise Unreachable("ServiceAccessError", f"service/{backend.service} has no clusterIP")
         key = (backend.authority, backend.insecure)
         if key not in self._contexts:
             try:
                 self._contexts[key] = self._client_context(*key)
             except (ValueError, ssl.SSLError):
-                raise Unreachable("InvalidCABundle", "spec.caBundle holds no certificates") from None
+                raise Unreachable("InvalidCABundle", "spec.caBundle has no valid certificate") from None
         return f"https://{host}:{backend.port}", self._contexts[key], f"{backend.service}.{backend.namespace}.svc"
 
 

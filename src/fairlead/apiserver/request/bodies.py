@@ -107,7 +107,7 @@ def _with_text_keys(value: Any) -> Any:
     if isinstance(value, set):
         return dict.fromkeys(map(_key_text, value))
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number is not finite")
+        raise ValueError("numbers must be finite: NaN and Infinity are not valid JSON")
     return value
 
 
@@ -122,7 +122,7 @@ class _Yaml(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not accepted")
+            raise yaml.YAMLError("YAML aliases are not supported: write the value out")
         return super().compose_node(parent, index)
 
 
@@ -141,7 +141,7 @@ def check_depth(raw: bytes, *, is_json: bool = True) -> None:
     # Brackets inside of texts are no structure. In YAML a quote need not begin a text.
     deepest = _deepest(_TEXTS.sub(b"", raw) if is_json and b'"' in raw else raw)
     if deepest > MAX_DEPTH:
-        raise bad_request(f"the body is nested {deepest} deep; at most {MAX_DEPTH} are accepted")
+        raise bad_request(f"the body is nested too deeply: {deepest} levels, at most {MAX_DEPTH} are accepted")
 
 
 # A string without an end goes on to the end of the body.

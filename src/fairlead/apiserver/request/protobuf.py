@@ -120,7 +120,7 @@ def _message(name: str, raw: bytes, depth: int) -> dict[str, Any]:
 
 def _read(numbered: dict[int, Any], raw: bytes, thing: dict[str, Any], depth: int) -> None:
     if depth > MOST_NESTED:
-        raise Malformed("the message is nested too deep")
+        raise Malformed("the message is nested too deeply")
     for number, wire, value in _fields(raw):
         known = numbered.get(number)
         if known is None:
@@ -178,7 +178,7 @@ def _value(form: str, wire: int, value: int | bytes, depth: int) -> Any:
     try:
         return msgspec.json.decode(text)
     except UNDECODABLE:
-        raise Malformed("a raw field holds no JSON") from None
+        raise Malformed("a raw field is not valid JSON") from None
 
 
 def _schema_or(form: str, raw: bytes, depth: int) -> Any:
@@ -207,7 +207,7 @@ def _moment(raw: bytes, *, micro: bool) -> str | None:
     try:
         moment = datetime.fromtimestamp(parts.get(1, 0), UTC)
     except (OverflowError, ValueError, OSError):
-        raise Malformed("a time is out of range") from None
+        raise Malformed("a timestamp is out of range") from None
     if moment.year <= 1:
         return None
     if micro:
@@ -236,4 +236,4 @@ def _text(value: int | bytes) -> str:
     try:
         return _bytes(value).decode()
     except UnicodeDecodeError:
-        raise Malformed("a string is not UTF-8") from None
+        raise Malformed("a string is not valid UTF-8") from None

@@ -10,7 +10,7 @@ from typing import Final
 # More than any quantity needs, and few enough to compute with.
 LONGEST_QUANTITY: Final = 1000
 _QUANTITY = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
-_QUANTITY_PROBLEM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+QUANTITY_PROBLEM: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _SUFFIX_PROBLEM = "unable to parse quantity's suffix"
 _NUMBER_PROBLEM = "unable to parse numeric part of quantity"
 _DECIMAL_SUFFIX = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
@@ -53,7 +53,7 @@ def canonical_quantity(text: str) -> str:
         return text
     form = _QUANTITY.fullmatch(text) if len(text) <= LONGEST_QUANTITY else None
     if not text or form is None:
-        raise ScalarError(_QUANTITY_PROBLEM)
+        raise ScalarError(QUANTITY_PROBLEM)
     sign, whole, fraction, suffix = form[1], form[2].lstrip("0") or "0", form[3] or "", form[4]
     digits = whole + fraction
     if suffix in _BINARY_SUFFIX[1:]:

@@ -645,7 +645,7 @@ def parse(body: bytes) -> Parsed:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _duplicates(value: Any, path: str) -> Iterator[str]:
