@@ -1,12 +1,13 @@
 """Environments and volumes with everything they refer to filled in."""
 
 import base64
+import time
 from typing import Any
 
 import msgspec
 import pytest
 
-from fairlead.nodes.env import Missing, Sources, container_env, expand, sub_path
+from fairlead.nodes.env import Missing, Sources, container_env, expand, expand_all, sub_path
 from fairlead.nodes.provider import File, Folder
 from fairlead.nodes.spec import ConfigMap, PersistentVolume, Secret, VolumeMount
 from fairlead.nodes.volumes import env_needs, pod_volumes, volume_needs
@@ -45,7 +46,7 @@ def persistent_volume(**spec: Any) -> PersistentVolume:
 
 
 SOURCES = Sources(
-    config_maps={"c": config_map(key="mapped", more="more"), "no": None},
+    config_maps={"c": config_map(key="mapped", more="more"), "large": config_map(key="x" * 600_000), "no": None},
     secrets={"s": secret(key="hidden"), "no": None},
     services={"WEB_SERVICE_HOST": "127.96.0.1"},
     tokens={("", 3600): "token", ("vault", 600): "other"},
@@ -111,6 +112,26 @@ def test_resources_of_the_container(resource: str, divisor: str, expected: str) 
 def test_variables_may_use_those_before_them_and_services() -> None:
     found = env({"name": "A", "value": "1"}, {"name": "B", "value": "$(A)-$(WEB_SERVICE_HOST)-$(C)"}, {"name": "C"})
     assert (found["B"], found["C"]) == ("1-127.96.0.1-$(C)", "")
+
+
+DOUBLING = [{"name": "A0", "value": "x" * 100}] + [
+    {"name": f"A{number}", "value": f"$(A{number - 1})" * 2} for number in range(1, 40)
+]
+
+
+def test_variables_of_variables_of_variables_do_not_fill_the_memory() -> None:
+    with pytest.raises(Missing, match="the environment is larger than 2097152 bytes"):
+        env(*DOUBLING)
+    with pytest.raises(Missing, match="the command line is larger than 2097152 bytes"):
+        expand_all(("$(A)",) * 1000, {"A": "x" * 100_000})
+    with pytest.raises(Missing, match="the environment is larger"):
+        env(envFrom=[{"prefix": f"P{number}_", "configMapRef": {"name": "large"}} for number in range(4)])
+
+
+def test_references_that_nobody_closes_are_read_once() -> None:
+    began = time.process_time()
+    assert expand("$(" * 400_000, {}) == "$(" * 400_000
+    assert time.process_time() - began < 2.0
 
 
 def test_keys_and_whole_maps() -> None:

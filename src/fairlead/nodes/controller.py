@@ -26,7 +26,7 @@ from fairlead.model.times import rfc3339
 from fairlead.nodes.admission import Occupancy, Rejection, admit, has_begun, rejected_status
 from fairlead.nodes.container_state import PodEvent
 from fairlead.nodes.contents import Contents
-from fairlead.nodes.env import Missing, Sources, container_env, expand, sub_path
+from fairlead.nodes.env import Missing, Sources, container_env, expand_all, sub_path
 from fairlead.nodes.node import Profile, node_body
 from fairlead.nodes.plan import DueProbe, Memory, Order, Plan, after_probe, plan_pod, recall, with_problems
 from fairlead.nodes.pods import PodMirror
@@ -43,6 +43,8 @@ MOST_PROBES_AT_ONCE = 64
 # How long telling that a container is down may hold up its restart.
 DOWN_REPORT_S = 2.0
 FORBIDDEN_RETRY_S = 2.0
+# Environments and command lines, which are kept while their containers run.
+MOST_BYTES_OF_A_POD = 4 << 20
 
 
 @dataclass(slots=True)
@@ -323,6 +325,7 @@ class PodController:
         runs: list[Run] = []
         problems: dict[str, Waiting] = {}
         sources: Sources | None = None
+        size = sum(map(_size, held.runs.values()))
         for order in plan.orders:
             container = pod.container(order.name)
             assert container is not None, "the plan orders containers of the pod"
@@ -335,6 +338,12 @@ class PodController:
                         if sources is None:
                             sources = await self._sources(pod, held, env_needs(pod))
                         run = _resolved(pod, container, order.attempt, sources)
+                        size += _size(run)
+                        if size > MOST_BYTES_OF_A_POD:
+                            raise Missing(
+                                "the environments and command lines of the pod's containers are together larger than "
+                                f"{MOST_BYTES_OF_A_POD} bytes"
+                            )
                     else:
                         run = Run(container, order.attempt)
                 except (Missing, NotFound) as problem:
@@ -474,14 +483,14 @@ def _resolved(pod: KubeletPod, container: Container, attempt: int, sources: Sour
     return Run(
         container=container,
         attempt=attempt,
-        command=_expanded(container.command, env),
-        args=_expanded(container.args, env),
+        command=expand_all(container.command, env),
+        args=expand_all(container.args, env),
         env=env,
     )
 
 
-def _expanded(words: tuple[str, ...] | None, env: Mapping[str, str]) -> tuple[str, ...] | None:
-    return None if words is None else tuple(expand(word, env) for word in words)
+def _size(run: Run) -> int:
+    return sum(map(len, run.env.values())) + sum(map(len, (*(run.command or ()), *(run.args or ()))))
 
 
 def changed_fields(before: PodStatus, after: PodStatus) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from fairlead.model.quantity import Quantity, nanos
 from fairlead.nodes.spec import (
@@ -22,6 +23,8 @@ from fairlead.nodes.spec import (
     VolumeMount,
 )
 
+# Linux starts no process with more (a quarter of its usual stack).
+MOST_BYTES: Final = 2 << 20
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
@@ -49,6 +52,7 @@ class Sources:
 
 def container_env(pod: KubeletPod, container: Container, sources: Sources) -> dict[str, str]:
     env = dict(sources.services)
+    size = 0
     for whole in container.env_from or ():
         if whole.config_map_ref is not None:
             found = config_map_keys(sources, whole.config_map_ref.name, optional=whole.config_map_ref.optional)
@@ -59,11 +63,20 @@ def container_env(pod: KubeletPod, container: Container, sources: Sources) -> di
         for key, content in (found or {}).items():
             if _NAME.fullmatch(whole.prefix + key):
                 env[whole.prefix + key] = content.decode("utf-8", "replace")
+                size = _bounded(size + len(content), "environment")
     for variable in container.env or ():
         value = _value(pod, container, variable, env, sources)
         if value is not None:
             env[variable.name] = value
+            size = _bounded(size + len(value), "environment")
     return env
+
+
+def _bounded(size: int, what: str) -> int:
+    """Variables may double those before them: a small pod must not fill the memory of all."""
+    if size > MOST_BYTES:
+        raise Missing(f"the {what} is larger than {MOST_BYTES} bytes, with which no process can be started")
+    return size
 
 
 def _value(
@@ -71,7 +84,7 @@ def _value(
 ) -> str | None:
     source = variable.value_from
     if source is None:
-        return expand(variable.value or "", env)
+        return expand(variable.value or "", env, what="environment")
     if source.field_ref is not None:
         return pod_field(pod, source.field_ref.field_path, sources)
     if source.resource_field_ref is not None:
@@ -182,14 +195,24 @@ def sub_path(mount: VolumeMount, env: Mapping[str, str]) -> str:
     return path
 
 
-def expand(text: str, env: Mapping[str, str], unset: set[str] | None = None) -> str:
+def expand_all(words: tuple[str, ...] | None, env: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The words of a command line."""
+    made, size = [], 0
+    for word in words or ():
+        made.append(expand(word, env))
+        size = _bounded(size + len(made[-1]), "command line")
+    return None if words is None else tuple(made)
+
+
+def expand(text: str, env: Mapping[str, str], unset: set[str] | None = None, *, what: str = "command line") -> str:
     """`$(NAME)` becomes the variable's value; one that is unknown stays as it is; `$$` is a dollar.
 
     Names that have no value, or an empty one, are added to `unset`.
     """
     if "$" not in text:
         return text
-    parts, at = [], 0
+    parts, at, size = [], 0, 0
+    last = text.rfind(")")
     while at < len(text):
         dollar = text.find("$", at)
         if dollar < 0 or dollar + 1 == len(text):
@@ -201,14 +224,15 @@ def expand(text: str, env: Mapping[str, str], unset: set[str] | None = None) -> 
             parts.append("$")
             at = dollar + 2
             continue
-        end = text.find(")", dollar + 2) if following == "(" else -1
-        if end < 0:
+        if following != "(" or last < dollar + 2:
             parts.append("$" + following)
             at = dollar + 2
             continue
+        end = text.index(")", dollar + 2)
         name = text[dollar + 2 : end]
         if unset is not None and not env.get(name):
             unset.add(name)
         parts.append(env.get(name, f"$({name})"))
+        size = _bounded(size + len(parts[-1]), what)
         at = end + 1
     return "".join(parts)

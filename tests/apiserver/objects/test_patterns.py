@@ -32,6 +32,13 @@ def test_what_is_no_pattern_is_told_as_go_tells_it(pattern: str, why: str) -> No
     assert str(problem.value) == why
 
 
+def test_a_value_is_moved_without_a_copy() -> None:
+    began = time.process_time()
+    steps = [{"op": "move", "from": "/a", "path": "/b"}, {"op": "move", "from": "/b", "path": "/a"}]
+    json_patch({"a": list(range(100_000))}, steps * 5_000)
+    assert time.process_time() - began < 2.0
+
+
 def test_copies_of_copies_are_counted() -> None:
     steps = [{"op": "copy", "from": "/a", "path": f"/a/{number}"} for number in range(40)]
     with pytest.raises(PatchFailed) as problem:

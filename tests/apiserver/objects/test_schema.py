@@ -171,3 +171,9 @@ def test_bad_json_is_told_with_gos_words(text: bytes, complaint: str) -> None:
 
 def test_bad_unicode_is_replaced_never_an_error() -> None:
     assert schema.parse(b'{"a":"\xff","b":"\\ud800"}').value == {"a": "\ufffd", "b": "\ufffd"}
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e400", "9" * 5000], ids=["float", "negative", "digits"])
+def test_a_number_that_nothing_can_hold_is_refused_and_not_read_as_another(number: str) -> None:
+    with pytest.raises(schema.ParseError, match=r"^json: cannot unmarshal number into Go value of type float64$"):
+        schema.parse(f'{{"spec": {{"a": {number}}}}}'.encode())

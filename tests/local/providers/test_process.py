@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -292,6 +293,18 @@ async def test_a_host_port_leads_to_the_pod_while_it_is_there(machine: Machine) 
     ends = pod("ends", "true", ports=ports)
     await machine.run(ends)
     await until(lambda: is_free(wanted))
+
+
+async def test_a_pod_with_thousands_of_host_ports_takes_no_files_from_others(machine: Machine) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    greedy = pod("greedy", "sleep", "1000", ports=[{"containerPort": n, "hostPort": n} for n in range(20_000, 40_000)])
+    began = time.process_time()
+    await machine.start(greedy)
+    report = machine.report(greedy)
+    why = "the pod has 20000 host ports, and at most 256 of a pod are served"
+    assert (report.phase, report.reason, report.message) == (RunPhase.WAITING, "HostPortNotAvailable", why)
+    assert len(os.listdir("/proc/self/fd")) < before + 50
+    assert time.process_time() - began < 1.0
 
 
 async def test_python_pods_that_listen_everywhere_listen_on_their_own_address(machine: Machine) -> None:

@@ -137,6 +137,24 @@ async def test_connections_take_turns_over_the_endpoints(bench: Bench) -> None:
         assert await said(text=b"x" * 300_000) in (b"a" + b"x" * 300_000, b"b" + b"x" * 300_000)
 
 
+async def test_a_service_of_many_ports_takes_no_files_from_others(bench: Bench) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    async with backend(b"a") as one:
+        ports = [{"port": number, "name": f"p{number}"} for number in range(18_080, 18_680)]
+        behind = [{"name": each["name"], "port": one[1]} for each in ports]
+        bench.slices.replace({"ns/web-0": _at(endpoints(one[0], ports=behind), 1, "web-0")})
+        made = _at(service(ip=IP, ports=ports), 1, "web")
+        bench.services.replace({made.metadata.key: made})
+        await until(is_answered)
+
+        async def is_reported() -> bool:
+            return bool(bench.heard.events)
+
+        await until(is_reported)
+        assert [each.note for each in bench.heard.events] == ["only 256 of its addresses and ports are served"]
+        assert len(os.listdir("/proc/self/fd")) < before + 300
+
+
 async def test_a_client_comes_back_to_the_same_pod_where_the_service_wants_that(bench: Bench) -> None:
     async with backend(b"a") as one, backend(b"b") as other:
         bench.set([one, other], sessionAffinity="ClientIP")

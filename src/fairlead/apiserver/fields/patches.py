@@ -81,7 +81,7 @@ def json_patch(doc: Any, ops: Sequence[Json]) -> Any:
     out = copied(doc)
     size = 0
     for operation in ops:
-        verb, value = operation.get("op"), operation.get("value")
+        verb, value = operation.get("op"), copied(operation.get("value"))
         if verb not in ("add", "replace", "remove", "move", "copy", "test"):
             raise _rejected(f"Unexpected kind: {verb}")
         if verb in ("move", "copy"):
@@ -94,11 +94,11 @@ def json_patch(doc: Any, ops: Sequence[Json]) -> Any:
             else:
                 # A copy of a copy of a copy: a few hundred bytes would fill the memory.
                 size += len(msgspec.json.encode(value))
-        path = _pointer(operation, "path")
-        if size > MOST_COPIED_BYTES:
-            why = f"the accumulated size increase of copy is {size}, exceeding the limit {MOST_COPIED_BYTES}"
-            raise _rejected(f"Unable to copy, {why}")
-        out = _apply(out, verb, path, copied(value))
+                if size > MOST_COPIED_BYTES:
+                    why = f"the accumulated size increase of copy is {size}, exceeding the limit {MOST_COPIED_BYTES}"
+                    raise _rejected(f"Unable to copy, {why}")
+                value = copied(value)
+        out = _apply(out, verb, _pointer(operation, "path"), value)
     return out
 
 

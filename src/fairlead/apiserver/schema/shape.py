@@ -7,6 +7,7 @@ rewritten in their one canonical form; what comes out is what the server would s
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -618,6 +619,7 @@ def _schema_or_reader(schema: Schema) -> Read:
 
 # --- JSON -------------------------------------------------------------------------------------------------------
 
+_TOO_LARGE: Final = "json: cannot unmarshal number into Go value of type float64"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -633,15 +635,24 @@ def parse(body: bytes) -> Parsed:
         return made
 
     try:
-        value = json.loads(text, object_pairs_hook=pairs, parse_constant=_no_constant)
+        value = json.loads(text, object_pairs_hook=pairs, parse_constant=_no_constant, parse_float=_finite)
         duplicates = (
             list(islice(_duplicates(json.loads(text, object_pairs_hook=tuple), ""), MOST_STRICT)) if repeated else []
         )
     except RecursionError:
         raise ParseError("exceeded max depth") from None
     except ValueError as problem:
-        raise ParseError(complaint(body) or str(problem)) from None
+        # Python reads no integer of more than 4,300 digits.
+        why = _TOO_LARGE if str(problem).startswith("Exceeds the limit") else str(problem)
+        raise ParseError(complaint(body) or why) from None
     return Parsed(_without_surrogates(value) if "\\ud" in text.lower() else value, duplicates)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(_TOO_LARGE)
+    return value
 
 
 def _no_constant(name: str) -> Any:

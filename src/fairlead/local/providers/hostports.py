@@ -6,22 +6,28 @@ import contextlib
 from fairlead.cluster.clock import Clock
 from fairlead.local.providers.addresses import HOST
 from fairlead.local.proxy.plan import Address, Route
-from fairlead.local.proxy.server import MOST_CONNECTIONS, Listener
+from fairlead.local.proxy.server import MOST_CONNECTIONS, MOST_PORTS, Listener, most_listeners
 from fairlead.nodes.spec import KubeletPod
 
 
 class HostPorts:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._most = most_listeners()
         self._slots = asyncio.Semaphore(MOST_CONNECTIONS)
         self._held: dict[str, dict[Address, Listener]] = {}
 
     async def hold(self, pod: KubeletPod, ip: str, node_ip: str) -> str:
         """Lead every host port of the pod to it; a sentence about the first that cannot be had."""
+        ports = host_ports(pod, node_ip)
+        if len(ports) > MOST_PORTS:
+            return f"the pod has {len(ports)} host ports, and at most {MOST_PORTS} of a pod are served"
         held = self._held.setdefault(pod.uid, {})
-        for address, port in host_ports(pod, node_ip):
+        for address, port in ports:
             if address in held:
                 continue
+            if sum(map(len, self._held.values())) >= self._most:
+                return f"{self._most} host ports are in use, and no more are served"
             listener = Listener(address, self._slots, self._clock)
             listener.route = Route(pod.key, ((ip, port),))
             try:

@@ -27,5 +27,5 @@ def may_listen_low() -> bool:
 
 def low_port(container: Container) -> int | None:
     """A port of the container that takes a right to listen on."""
-    low = [port.container_port for port in container.ports or () if 0 < port.container_port < first_open_port()]
-    return low[0] if low else None
+    first = first_open_port()
+    return next((port.container_port for port in container.ports or () if 0 < port.container_port < first), None)

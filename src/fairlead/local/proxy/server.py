@@ -8,7 +8,8 @@ Loopback only.
 import asyncio
 import contextlib
 import errno
-from collections import OrderedDict
+import resource
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import IPv4Network
 from typing import Any, Self
@@ -50,6 +51,7 @@ RETRY_S = 5.0
 CONNECT_S = 3.0
 BLOCK_BYTES = 1 << 16
 MOST_CONNECTIONS = 4096
+MOST_PORTS = 256  # of one Service, or of one pod on its node
 MOST_CLIENTS = 4096  # of one address, remembered for where they were led
 
 API_SERVICE = "default/kubernetes"
@@ -60,6 +62,11 @@ Place = tuple[str, Address]
 OnNames = Callable[[Names], Awaitable[None]]
 Publish = Callable[[Service, str], Awaitable[None]]
 """Writes a load balancer's address into a Service's status."""
+
+
+def most_listeners() -> int:
+    """How many addresses may be served, so that connections and files find room beside them."""
+    return min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
 class Listener:
@@ -196,6 +203,7 @@ class ServiceProxy:
         self._listeners: dict[Place, Listener | UdpListener] = {}
         self._slots = asyncio.Semaphore(MOST_CONNECTIONS)
         self._names: Names | None = None
+        self._most = most_listeners()
         self._failed: dict[Place, str] = {}
         self._unserved: dict[str, str] = {}
 
@@ -247,11 +255,19 @@ class ServiceProxy:
         self._failed = {place: why for place, why in self._failed.items() if place in routes}
         for place in [place for place in self._listeners if not routes.get(place, Route("")).backends]:
             await self._listeners.pop(place).close()
-        for place, route in routes.items():
-            if route.backends:
-                await self._serve(place, route)
-        await self._publish_all(balancers)
         unserved = plan_unserved(self._services)
+        ports: Counter[str] = Counter()
+        for place, route in routes.items():
+            if not route.backends:
+                continue
+            ports[route.service] += 1
+            if place in self._listeners or (ports[route.service] <= MOST_PORTS and len(self._listeners) < self._most):
+                await self._serve(place, route)
+            elif ports[route.service] > MOST_PORTS:
+                unserved[route.service] = f"only {MOST_PORTS} of its addresses and ports are served"
+            else:
+                unserved[route.service] = f"{self._most} addresses and ports of Services are served, and no more"
+        await self._publish_all(balancers)
         for key, why in unserved.items():
             if self._unserved.get(key) != why:
                 self._report(key, why)
