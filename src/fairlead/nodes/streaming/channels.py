@@ -7,9 +7,10 @@ end of another channel.
 import asyncio
 import contextlib
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSMessage, WSMsgType, web
 
 from fairlead.cluster.waits import started
 from fairlead.nodes.provider import ProviderError, Session, StreamOptions
@@ -17,6 +18,7 @@ from fairlead.nodes.provider import ProviderError, Session, StreamOptions
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 MAX_RESIZE_BYTES = 256
+TURN = 32  # messages
 
 
 async def serve(socket: web.WebSocketResponse, session: Session, options: StreamOptions, command: str) -> None:
@@ -81,9 +83,23 @@ async def _give(socket: web.WebSocketResponse, session: Session, options: Stream
     return await session.wait()
 
 
+async def messages(socket: web.WebSocketResponse) -> AsyncIterator[WSMessage]:
+    """What the client sends but for pings, which are answered; others get their turn however much it is."""
+    count = 0
+    async for message in socket:
+        count += 1
+        if count % TURN == 0:
+            await asyncio.sleep(0)
+        if message.type is WSMsgType.PING:
+            with contextlib.suppress(ConnectionError):
+                await socket.pong(message.data)
+        elif message.type is not WSMsgType.PONG:
+            yield message
+
+
 async def _take(socket: web.WebSocketResponse, session: Session, options: StreamOptions) -> None:
     """What the client sends, until it goes."""
-    async for message in socket:
+    async for message in messages(socket):
         if message.type is WSMsgType.ERROR:
             return
         data = message.data.encode() if message.type is WSMsgType.TEXT else message.data

@@ -163,7 +163,7 @@ def _negotiated(request: web.Request, protocols: tuple[str, ...]) -> Callable[[]
     if protocol is None:
         raise StreamProblem(400, f"requested protocol(s) are not supported: {offered}; supports {list(protocols)}")
     socket = web.WebSocketResponse(
-        protocols=(protocol,), max_msg_size=MAX_MESSAGE_BYTES, compress=False, receive_timeout=IDLE_S
+        protocols=(protocol,), max_msg_size=MAX_MESSAGE_BYTES, compress=False, receive_timeout=IDLE_S, autoping=False
     )
     if not socket.can_prepare(request):
         raise StreamProblem(400, "this is no WebSocket request of version 13")
@@ -177,7 +177,7 @@ def _negotiated(request: web.Request, protocols: tuple[str, ...]) -> Callable[[]
 
 async def _received(socket: web.WebSocketResponse) -> AsyncIterator[bytes]:
     with contextlib.suppress(TimeoutError):
-        async for message in socket:
+        async for message in channels.messages(socket):
             if message.type is not WSMsgType.BINARY:
                 return
             yield message.data
