@@ -76,6 +76,7 @@ async def serve(
         if version is None:
             return
         connected.set()
+        probes.conditions["kubernetes"] = opener.mirrors.refused
         routes.guard = Guard(opener.reader, clock)
         log.info("connected", server=connection.server, kubernetes=version.git_version, by=connection.described_as)
         capabilities = {

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.cluster.client import Client
+from fairlead.cluster.errors import Forbidden, Status, Unavailable
 from fairlead.cluster.indexes import INDEXES, claimable
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirrors import Mirrors
@@ -91,3 +92,15 @@ async def test_a_mirror_runs_whether_it_was_asked_for_before_or_after(server: Sc
         None,
         "x=y",
     ]
+
+
+def test_kinds_that_may_not_be_read_are_named(metrics: Metrics) -> None:
+    mirrors = mirrors_of(client_of("http://127.0.0.1:1"), metrics)
+    mirror = mirrors.get(CONFIG_MAPS, "ns")
+    assert mirrors.refused() is None
+    mirror.trouble(Unavailable("LIST", Status()))
+    assert mirrors.refused() is None
+    mirror.trouble(Forbidden("LIST", Status()))
+    assert mirrors.refused() == "not allowed to read configmaps: give get, list and watch on them (deploy/rbac)"
+    mirror.trouble(None)
+    assert mirrors.refused() is None

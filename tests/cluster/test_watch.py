@@ -556,6 +556,22 @@ async def test_a_refusal_is_tried_again_and_shown(
     assert [type(problem) for problem in told.problems] == [Forbidden, type(None)]
 
 
+@pytest.mark.parametrize(
+    "forgotten",
+    [
+        pytest.param(failure(410, "Expired"), id="as the answer"),
+        pytest.param(stream(expired(), then=Then.HANG), id="as an event"),
+    ],
+)
+async def test_a_right_that_comes_back_means_no_more_long_waits(
+    server: ScriptedServer, following: Following, clock: Hurried, forgotten: Answer
+) -> None:
+    server.always(LIST, page())
+    server.on(WATCH, *[failure(403)] * 4, forgotten, IDLE)
+    await following.until(watches=6, rng=1.0)
+    assert clock.slept == pytest.approx([2.4, 7.2, 21.6, 30.0, 2.4])
+
+
 async def test_a_refusal_that_lasts_is_said_once_and_shown_by_a_metric(
     server: ScriptedServer, following: Following, clock: Hurried, metrics: Metrics
 ) -> None:

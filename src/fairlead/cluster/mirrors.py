@@ -13,6 +13,7 @@ import structlog
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import Forbidden, Unauthorized
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Index, Mirror
 from fairlead.cluster.watch import Watch, selectors
@@ -70,6 +71,15 @@ class Mirrors:
     def find(self, kind: Kind[Any]) -> Mirror[Any] | None:
         """The mirror of all objects of a kind, where somebody asked for one."""
         return self._mirrors.get(_identity(kind))
+
+    def refused(self) -> str | None:
+        """Which kinds we may not read at the moment, or None: what is known of them grows old."""
+        kinds = {
+            each.kind.name for each in self._mirrors.values() if isinstance(each.problem, Forbidden | Unauthorized)
+        }
+        if not kinds:
+            return None
+        return f"not allowed to read {', '.join(sorted(kinds))}: give get, list and watch on them (deploy/rbac)"
 
     async def run(self) -> None:
         """Follow the server with every mirror, those asked for later too, until cancelled."""

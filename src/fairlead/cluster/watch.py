@@ -145,6 +145,8 @@ class Watch(Generic[T]):
             except Gone as gone:
                 # The server has compacted what we would resume from: only a new list shows what was missed.
                 self._version, problem = "", gone
+                if self._refusal:
+                    self._backoff.reset()
             except NotFound as missing:
                 await self._wait_for_kind(sink, missing)
                 continue
@@ -204,6 +206,8 @@ class Watch(Generic[T]):
     def _well(self, sink: Sink[T]) -> None:
         sink.trouble(None)
         if self._refusal:
+            # What was missed meanwhile may be gone: its list must not wait as long as the refusal was asked about.
+            self._backoff.reset()
             self._refusal = ""
             self._refused.set(0)
             log.info("followed now", kind=self._kind.name)
