@@ -1,4 +1,4 @@
-"""The virtual kubelet on an API server: nodes that were there before it."""
+"""The virtual kubelet on an API server: nodes that were there before it, pods that do not decode."""
 
 import asyncio
 import random
@@ -12,11 +12,14 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
 from fairlead.local.providers.simulated import SimulatedProvider
+from fairlead.model.meta import ObjectMeta
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import NODES, Profile
 
 
-async def test_a_node_that_the_watch_passed_over_before_it_was_ours_is_read_and_served(tmp_path: Path) -> None:
+async def test_a_node_of_before_is_served_and_a_pod_that_does_not_decode_is_reported(
+    tmp_path: Path,
+) -> None:
     clock, metrics = RealClock(), Metrics()
     async with embedded(tmp_path, clock) as cluster:
         connection = connect_by_kubeconfig([cluster.kubeconfig], clock)
@@ -35,5 +38,10 @@ async def test_a_node_that_the_watch_passed_over_before_it_was_ours_is_read_and_
             async with asyncio.timeout(60):
                 await kubelet.wait_registered()
             assert (await client.get(NODES, "n")).metadata.annotations["kept"] == "yes"
+            before = recorder.waiting
+            kubelet._pod_mirror.undecoded.record(ObjectMeta(name="odd", namespace="ns"), ValueError("not a pod"))
+            async with asyncio.timeout(60):
+                while recorder.waiting == before:  # noqa: ASYNC110 - a pass of the reporter on the real clock
+                    await asyncio.sleep(0.01)
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

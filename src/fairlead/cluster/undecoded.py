@@ -1,11 +1,12 @@
 """Objects that do not decode, by name, so that whoever leads reports each by an event on it.
 
-A watch keeps an `Undecoded` of its kind; a runtime has one `UndecodedEvents` for the kinds that its rooms mirror. What
-is kept is bounded; more are counted by the watch and named in its log alone.
+A watch keeps an `Undecoded` of its kind; a runtime has one `UndecodedEvents` for the kinds that its rooms mirror, and
+so have the embedded controllers, a kubelet and the proxy for theirs. What is kept is bounded; more are counted by the
+watch and named in its log alone.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from fairlead.cluster.clock import Clock
@@ -65,9 +66,11 @@ class UndecodedEvents:
     # At most one pass in so many seconds, whatever changes meanwhile.
     EVERY_S = 1.0
 
-    def __init__(self) -> None:
+    def __init__(self, sources: Iterable[Undecoded] = ()) -> None:
         self._sources: list[Undecoded] = []
         self._wakeup = asyncio.Event()
+        for source in sources:
+            self.add(source)
 
     def add(self, source: Undecoded) -> None:
         if source not in self._sources:

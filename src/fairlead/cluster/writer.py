@@ -109,6 +109,9 @@ class Writer:
     def events_waiting(self) -> int:
         return self._recorder.waiting
 
+    def record(self, event: RecordEvent) -> None:
+        self._recorder.record(event)
+
     async def carry_out_all(self, intents: Iterable[Intent]) -> list[Result]:
         """All of them at once, results in the order of the intents."""
         async with asyncio.TaskGroup() as tasks:
@@ -119,7 +122,7 @@ class Writer:
         """Send until it is settled; `is_wanted` is asked before each send, since much may change between two."""
         name = type(intent).__name__
         if isinstance(intent, RecordEvent):
-            self._recorder.record(intent)
+            self.record(intent)
             return Result(intent, Outcome.DONE)
         with span(f"write {name}"):
             self._under_way += 1

@@ -22,6 +22,7 @@ from fairlead.cluster.errors import AlreadyExists, NotFound
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.undecoded import UndecodedEvents
 from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.model.intents import Delete, WakeAfter
@@ -196,9 +197,11 @@ class VirtualKubelet:
 
     async def run(self) -> None:
         """Serve until stopped (what is in hand is finished) or cancelled; providers end what they run either way."""
+        undecoded = UndecodedEvents((self._node_mirror.undecoded, self._pod_mirror.undecoded))
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             following = [
+                tasks.create_task(undecoded.run(self._writer.record, self._clock), name="nodes: undecoded"),
                 tasks.create_task(self._node_mirror.run(), name="nodes: watch"),
                 tasks.create_task(self._pod_mirror.run(), name="pods on nodes: watch"),
                 tasks.create_task(self._wheel.run(), name="nodes: leases"),

@@ -13,10 +13,12 @@ from msgspec.structs import replace
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
+from fairlead.cluster.undecoded import Undecoded
 from fairlead.local.proxy.plan import Names
 from fairlead.local.proxy.server import OnNames, ServiceProxy
 from fairlead.local.proxy.spec import ENDPOINT_SLICES, SERVICES, EndpointSlice, Service
 from fairlead.model.intents import RecordEvent
+from fairlead.model.meta import ObjectMeta
 from tests.local.proxy.test_plan import endpoints, service
 
 # An address of the range that no other test uses, nor another process that runs these.
@@ -25,6 +27,9 @@ IP = f"127.111.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 
 class Still:
     """A watch that tells nothing by itself."""
+
+    def __init__(self) -> None:
+        self.undecoded = Undecoded(SERVICES)
 
     async def run(self, sink: Any) -> None:
         await asyncio.Event().wait()
@@ -153,6 +158,17 @@ async def test_a_service_of_many_ports_takes_no_files_from_others(bench: Bench) 
         await until(is_reported)
         assert [each.note for each in bench.heard.events] == ["only 256 of its addresses and ports are served"]
         assert len(os.listdir("/proc/self/fd")) < before + 300
+
+
+async def test_a_service_that_does_not_decode_is_reported_by_an_event(bench: Bench) -> None:
+    bench.services.undecoded.record(ObjectMeta(name="odd", namespace="ns"), ValueError("not a port"))
+
+    async def is_reported() -> bool:
+        return bool(bench.heard.events)
+
+    await until(is_reported)
+    (event,) = bench.heard.events
+    assert (event.reason, event.regarding.kind, event.regarding.name) == ("Unreadable", "Service", "odd")
 
 
 async def test_a_client_comes_back_to_the_same_pod_where_the_service_wants_that(bench: Bench) -> None:

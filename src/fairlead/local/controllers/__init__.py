@@ -15,6 +15,7 @@ from fairlead.cluster.backoff import Rng
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.undecoded import UndecodedEvents
 from fairlead.cluster.writer import Writer
 from fairlead.local.controllers import spec
 from fairlead.local.controllers.accounts import ROOT_CA, namespace_defaults_controller
@@ -154,6 +155,8 @@ async def run(
     )
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(mirrors.run(), name="controllers: mirrors")
+        undecoded = UndecodedEvents(mirror.undecoded for mirror in mirrors)
+        reporting = tasks.create_task(undecoded.run(writer.record, clock), name="controllers: undecoded")
         running = [tasks.create_task(controller.run(), name=controller.name) for controller in controllers]
         if stop is None:
             return
@@ -162,3 +165,4 @@ async def run(
             controller.stop()
         await asyncio.gather(*running)
         watching.cancel()
+        reporting.cancel()

@@ -22,6 +22,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.undecoded import UndecodedEvents
 from fairlead.cluster.waits import first_of
 from fairlead.cluster.watch import Watch
 from fairlead.local.proxy.plan import (
@@ -229,6 +230,8 @@ class ServiceProxy:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._services.run(), name="proxy: services")
                 tasks.create_task(self._slices.run(), name="proxy: endpoint slices")
+                undecoded = UndecodedEvents((self._services.undecoded, self._slices.undecoded))
+                tasks.create_task(undecoded.run(self._recorder.record, self._clock), name="proxy: undecoded")
                 tasks.create_task(self._follow(), name="proxy")
         finally:
             await asyncio.gather(*(listener.close() for listener in self._listeners.values()))
