@@ -278,7 +278,7 @@ async def test_a_leader_without_work_stops_at_once(cluster: Cluster, names: tupl
             await settle()
             stop.set()
             await asyncio.wait_for(task, 60)
-    assert [each for each in logs if each["event"] == "cut short"] == []
+    assert [each for each in logs if each["event"] == "not finished within the grace period, cancelled"] == []
     assert holder() == ""
 
 

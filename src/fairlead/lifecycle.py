@@ -79,7 +79,12 @@ async def _hold(runtime: Runtime, works: Mapping[str, Callable[[], Awaitable[Non
                 _, unfinished = await asyncio.wait(working, timeout=GRACE_S)
                 if unfinished:
                     names = sorted(task.get_name() for task in unfinished)
-                    log.warning("cut short", capabilities=names, grace_s=GRACE_S, lease=runtime.lease.name)
+                    log.warning(
+                        "not finished within the grace period, cancelled",
+                        capabilities=names,
+                        grace_s=GRACE_S,
+                        lease=runtime.lease.name,
+                    )
             await flushed(runtime.recorder)
             await asyncio.wait([recording], timeout=1.0)
             for task in (recording, *working):

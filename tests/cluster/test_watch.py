@@ -589,7 +589,7 @@ async def test_a_refusal_that_lasts_is_said_once_and_shown_by_a_metric(
     assert told == [
         ("not followed, retrying without further logs", "warning"),
         ("not followed, retrying without further logs", "warning"),
-        ("followed now", "info"),
+        ("watching again", "info"),
     ], "once for a role that is missing, once for a kind that is"
     assert "deploy/rbac" in said[0]["hint"]
     assert "not defined" in said[1]["hint"], "no role helps where the kind is missing"

@@ -552,7 +552,7 @@ async def test_a_kind_that_is_defined_late_is_taken_up(new_rig: Callable[[], Rig
         assert "deploy/rbac/requests.yaml" in refused[0]["hint"]
         why = [each["problem"].split(": ")[1].split()[0] for each in refused]
         assert len(set(why)) == len(why), "a role that is missing is said once, a kind that is not there yet once"
-        assert [each["kind"] for each in replica.said if each["event"] == "followed now"] == [refused[0]["kind"]]
+        assert [each["kind"] for each in replica.said if each["event"] == "watching again"] == [refused[0]["kind"]]
     finally:
         replica.kill()
 

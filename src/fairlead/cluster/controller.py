@@ -161,7 +161,13 @@ class Controller:
                 problem.delay_s if isinstance(problem, TemporaryError) else getattr(problem, "retry_after_s", None)
             )
             delay_s = self.queue.add_rate_limited(key, retry_after_s)
-            log.info("try again", controller=self.name, key=key, problem=_error_text(problem), in_s=round(delay_s, 3))
+            log.info(
+                "reconcile failed, retrying",
+                controller=self.name,
+                key=key,
+                problem=_error_text(problem),
+                in_s=round(delay_s, 3),
+            )
             return "temporary"
         except NotLeader:
             # The lease may be renewed yet, late but in time: then nothing would bring this key back.
@@ -171,7 +177,12 @@ class Controller:
         except PermanentError as problem:
             self.queue.forget(key)
             self._refused.pop(key, None)
-            log.warning("given up until it changes", controller=self.name, key=key, problem=_error_text(problem))
+            log.warning(
+                "reconcile failed, not retried until the object changes",
+                controller=self.name,
+                key=key,
+                problem=_error_text(problem),
+            )
             return "permanent"
         except ClusterError as problem:
             # Refused: a quota, a role or another object may change that, without an event for this key.

@@ -210,7 +210,7 @@ class Watch(Generic[T]):
             self._backoff.reset()
             self._refusal = ""
             self._refused.set(0)
-            log.info("followed now", kind=self._kind.name)
+            log.info("watching again", kind=self._kind.name)
 
     async def _start(self, sink: Sink[T]) -> None:
         """List everything, then follow; over one stream where the server can."""

@@ -106,7 +106,7 @@ class NodeLeases:
             if not await self._take(name, found):
                 raise ClusterError(f"the lease of node {name} has changed meanwhile")
         else:
-            log.warning("the node is another's", node=name, holder=found.spec.holder_identity)
+            log.warning("another replica serves the node", node=name, holder=found.spec.holder_identity)
             self._known.pop(name, None)
             self._lost(name)
 

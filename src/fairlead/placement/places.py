@@ -160,7 +160,7 @@ class Places:
                 self._sources[unit.key].lost(place)
             except Exception:
                 # The table is right; a source that fails to take it in stops nobody else.
-                log.exception("source did not take a lost place", unit=unit.key, member=place.member)
+                log.exception("bug in reporting a lost place to its source", unit=unit.key, member=place.member)
 
     def expired(self, reservations: Iterable[Reservation]) -> None:
         self.lose_all({each.key: (Loss.EXPIRED, "no pod was created in time") for each in reservations})

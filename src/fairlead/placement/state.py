@@ -95,7 +95,7 @@ class State:
                     self.table.add_node(rest_of(new))
                 break
             except Exception:
-                log.exception("nothing of the node can be read", node=change.key)
+                log.exception("node ignored: nothing of it can be read", node=change.key)
         return {ClusterEvent.NODE_ADDED, ClusterEvent.NODE_REMOVED}
 
     def _without_node(self, name: str) -> None:
@@ -154,7 +154,7 @@ class State:
                     self.history.touch(new.uid)
                 break
             except Exception:
-                log.exception("nothing of the pod can be read", pod=change.key)
+                log.exception("pod ignored: nothing of it can be read", pod=change.key)
 
     def forget(self, uid: str) -> None:
         """Whatever a decision that broke off half-way has left of the pod in the table."""

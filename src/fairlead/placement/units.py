@@ -98,7 +98,7 @@ class Units:
             try:
                 self.see(pod)
             except Exception:
-                log.exception("pod not taken for a member", pod=pod.key)
+                log.exception("bug in matching a pod to its gang", pod=pod.key)
 
     def is_ready(self) -> bool:
         return all(source.is_ready() for source in self.sources)
@@ -116,7 +116,7 @@ class Units:
                     self._take(source, key, unit)
                 except Exception:
                     # One unit that makes no sense spoils no other.
-                    log.exception("unit not taken in", unit=key)
+                    log.exception("bug in reading a unit", unit=key)
 
     def _take(self, source: UnitSource, key: str, unit: Unit | None) -> None:
         if unit is None:
@@ -178,7 +178,7 @@ class Units:
                 self.places.check_room(nodes)
             except Exception:
                 # Our bug, met by some object: others go on, and a place without room fails at its binding.
-                log.exception("bug while places were checked", nodes=sorted(nodes)[:10])
+                log.exception("bug in checking the places of gangs", nodes=sorted(nodes)[:10])
 
     def give_up(self, victims: Iterable[Occupant], why: Callable[[Occupant], str]) -> list[Occupant]:
         """Somebody gets the room of these victims, pods or held places. Returns the pods, which are to be evicted:

@@ -68,7 +68,7 @@ class Dispatcher:
         except Problem as problem:
             answer = _answer(problem)
         except ClusterError as trouble:
-            log.warning("no answer for a caller", route=route, problem=str(trouble))
+            log.warning("request failed: the cluster did not answer", route=route, problem=str(trouble))
             answer = _answer(from_cluster(trouble))
         except Exception:
             # Our bug: the trace is for our log, the caller gets the error body.

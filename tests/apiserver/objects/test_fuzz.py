@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.fields import managed, patches
 from fairlead.apiserver.fields.elements import ApplyError
 from fairlead.apiserver.json_values import copied
 from fairlead.apiserver.printers.kinds import PRINTERS
+from fairlead.apiserver.registry.apply import check_as
 from fairlead.apiserver.schema import defaults
 from fairlead.apiserver.schema import shape as schema
 from fairlead.apiserver.schema.custom import CustomKind
@@ -49,7 +51,7 @@ ODD: tuple[Any, ...] = (
     "x" * 300_000,
 )
 KNOWN = [*manifests.GOOD.values(), *mistakes.MISTAKES.values()]
-REFUSED = (schema.DecodeError, patches.PatchFailed, managed.ApplyConflict, ApplyError)
+REFUSED = (Failure, schema.DecodeError, patches.PatchFailed, managed.ApplyConflict, ApplyError)
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -94,6 +96,7 @@ def test_built_in_kinds(seed: int) -> None:
         assert shape is not None
         mine: Json = {"manager": "me", "api_version": manifest["apiVersion"], "time": "2026-01-02T03:04:05Z"}
         with contextlib.suppress(*REFUSED):
+            check_as(shape, manifest["apiVersion"], kind, manifest)
             managed.apply(shape, None, manifest, **mine)
         try:
             obj = schema.decode(shape, manifest, "").value
@@ -123,6 +126,7 @@ def test_custom_kinds() -> None:
         manifest = bent(luck.choice(specs), luck)
         try:
             obj = schema.decode(shape, manifest, "").value
+            check_as(shape, manifest.get("apiVersion", ""), manifest.get("kind", ""), manifest)
             managed.apply(shape, None, manifest, manager="me", api_version="example.com/v1", time="x")
         except REFUSED:
             continue

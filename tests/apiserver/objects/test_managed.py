@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.fields.elements import ApplyError, path_text
 from fairlead.apiserver.fields.managed import ApplyConflict, apply, record_update
 from fairlead.apiserver.json_values import copied
+from fairlead.apiserver.registry.apply import check_as
 from fairlead.apiserver.schema import shape as schema
 from fairlead.apiserver.schema.custom import CustomKind
 from tests.apiserver.objects import customs
@@ -111,9 +113,32 @@ def test_an_item_without_its_key_is_refused() -> None:
 def test_an_applied_configuration_must_have_the_kinds_types(spec: Json, complaint: str) -> None:
     assert POD is not None
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
-    with pytest.raises(ApplyError) as caught:
-        apply(POD, None, body, manager="me", api_version="v1", time=NOW)
-    assert str(caught.value) == f"failed to create typed patch object (/a; /v1, Kind=Pod): {complaint}"
+    with pytest.raises(Failure) as caught:
+        check_as(POD, "v1", "Pod", body)
+    assert caught.value.message == f"failed to create typed patch object (/a; /v1, Kind=Pod): {complaint}"
+
+
+@pytest.mark.parametrize(
+    ("probe", "complaint"),
+    [
+        ({"i": "x"}, ".spec.i: expected numeric (int or float), got string"),
+        ({"s": 1}, ".spec.s: expected string, got &value.valueUnstructured{Value:1}"),
+        ({"b": "x"}, ".spec.b: expected boolean, got &{x}"),
+    ],
+)
+def test_an_applied_custom_object_must_have_the_types_of_its_schema(probe: Json, complaint: str) -> None:
+    types = {"i": "integer", "s": "string", "b": "boolean"}
+    spec = {"type": "object", "properties": {name: {"type": kind} for name, kind in types.items()}}
+    definition = copied(customs.DEFINITION)
+    definition["spec"]["versions"] = [definition["spec"]["versions"][0]]
+    version = definition["spec"]["versions"][0]
+    version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+    kind = CustomKind(definition)
+    api_version = f"{kind.group}/{version['name']}"
+    body = {"apiVersion": api_version, "kind": kind.kind, "metadata": {"name": "a"}, "spec": probe}
+    with pytest.raises(Failure) as caught:
+        check_as(kind.schema(version["name"]), api_version, kind.kind, body)
+    assert caught.value.message.endswith(f"): {complaint}")
 
 
 def test_managers_beyond_ten_become_one() -> None:

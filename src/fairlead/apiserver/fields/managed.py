@@ -27,7 +27,6 @@ from fairlead.apiserver.fields.sets import (
     tree_of,
     union,
 )
-from fairlead.apiserver.fields.typed import check_types
 from fairlead.apiserver.fields.walking import all_paths, compare, field_set, merge, removed_from, with_named
 from fairlead.apiserver.json_values import copied
 from fairlead.apiserver.schema import facts
@@ -128,8 +127,8 @@ def apply(
     subresource: str = "",
     force: bool = False,
 ) -> Json:
-    """The object after a server-side apply, its managedFields included; not defaulted yet."""
-    check_types(schema, applied)
+    """The object after a server-side apply, its managedFields included; not defaulted yet. `applied` has the types of
+    the schema: `registry/apply.py` has checked that."""
     current = _empty(schema) if live is None else live
     managers = _decoded(current.get("metadata", {}).get("managedFields"), None)
     current = _without_managed_fields(current)

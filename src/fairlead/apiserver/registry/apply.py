@@ -13,7 +13,7 @@ from fairlead.apiserver.schema.shape import Schema
 from fairlead.apiserver.validation.errors import below, some
 
 _NUMBERS = ("int32", "int64", "double", "integer", "number")
-_OPEN = ("any", "raw", "intstr", "time", "microtime", "duration")
+_OPEN = ("any", "raw", "intstr", "duration")
 
 
 def check(resource: Resource, applied: Any) -> None:
@@ -45,9 +45,11 @@ def check_as(schema: Schema, api_version: str, expected: str, applied: Any) -> N
 
 
 def _complaints(schema: Schema, value: Any, path: str) -> Iterator[str]:
-    if value is None or schema.form in _OPEN:
+    # The values of custom kinds have the types of OpenAPI.
+    form = schema.source.get("type") or "any" if schema.form == "scalar" else schema.form
+    if value is None or form in _OPEN:
         return
-    match schema.form:
+    match form:
         case "object":
             if not isinstance(value, dict):
                 yield f"{path}: expected map, got {_plain(value)}"
@@ -72,13 +74,13 @@ def _complaints(schema: Schema, value: Any, path: str) -> Iterator[str]:
                 return
             if schema.items is not None:
                 yield from _items(schema, schema.items, value, path)
-        case form if form in _NUMBERS:
+        case _ if form in _NUMBERS:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 yield f"{path}: expected numeric (int or float), got {_type(value)}"
         case "bool" | "boolean":
             if not isinstance(value, bool):
                 yield f"{path}: expected boolean, got {_plain(value)}"
-        case "string" | "bytes":
+        case "string" | "bytes" | "time" | "microtime":
             if not isinstance(value, str):
                 yield f"{path}: expected string, got {_go(value)}"
         case "quantity":

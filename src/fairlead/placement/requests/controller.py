@@ -197,7 +197,7 @@ class RequestController:
         except OUTSIDE:
             raise
         except ClusterError as problem:
-            log.warning("request set aside", request=request.name, problem=str(problem)[:MOST_SHOWN])
+            log.warning("request postponed", request=request.name, problem=str(problem)[:MOST_SHOWN])
         except Exception as problem:
             self._broken(request, problem)
 
