@@ -325,7 +325,7 @@ class PodController:
         runs: list[Run] = []
         problems: dict[str, Waiting] = {}
         sources: Sources | None = None
-        size = sum(map(_size, held.runs.values()))
+        size = 0
         for order in plan.orders:
             container = pod.container(order.name)
             assert container is not None, "the plan orders containers of the pod"
@@ -338,8 +338,7 @@ class PodController:
                         if sources is None:
                             sources = await self._sources(pod, held, env_needs(pod))
                         run = _resolved(pod, container, order.attempt, sources)
-                        size += _size(run)
-                        if size > MOST_BYTES_OF_A_POD:
+                        if size + _size(run) > MOST_BYTES_OF_A_POD:
                             raise Missing(
                                 "the environments and command lines of the pod's containers are together larger than "
                                 f"{MOST_BYTES_OF_A_POD} bytes"
@@ -351,6 +350,7 @@ class PodController:
                     continue
             if run.kill_at != order.kill_at:
                 run = Run(run.container, run.attempt, order.kill_at, run.command, run.args, run.env)
+            size += _size(run)
             runs.append(run)
         return tuple(runs), problems
 
