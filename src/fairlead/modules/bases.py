@@ -118,6 +118,11 @@ def with_pod_of(known: Heartbeat, beat: Heartbeat) -> Heartbeat:
     return replace(beat, pod_namespace=known.pod_namespace, pod_name=known.pod_name, pod_uid=known.pod_uid)
 
 
+def is_another_pod(pod_uid: str, ip: str, beat: Heartbeat) -> bool:
+    """Whether a heartbeat is of a pod that a known base is not: of another uid, or no pod and elsewhere."""
+    return bool(beat.pod_uid) and (pod_uid != beat.pod_uid if pod_uid else ip != beat.ip)
+
+
 def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
 
@@ -292,7 +297,7 @@ class Bases:
         """A name once given stays; another pod with the same identity, such as a reused address, is another base."""
         known = self._names.get(beat.metadata.identity or beat.stand_in) or self._known_name(beat)
         base = self._bases.get(known)
-        is_other = base is not None and bool(beat.pod_uid) and base.beat.pod_uid not in ("", beat.pod_uid)
+        is_other = base is not None and is_another_pod(base.beat.pod_uid, base.beat.ip, beat)
         return known if known and not is_other else node_name(beat, self._options)
 
     async def run(self) -> None:
@@ -345,6 +350,9 @@ class Bases:
         await self._meet(beat)
 
     def _take(self, base: Base, beat: Heartbeat, is_direct: bool) -> None:
+        former = base.beat.metadata.identity
+        if former != beat.metadata.identity and self._names.get(former) == base.name:
+            del self._names[former]  # of another base that was taken for this one
         if base.beat.boot_id and beat.boot_id and base.beat.boot_id != beat.boot_id and beat.is_active:
             log.info("the base has started again", base=base.name)
         is_news = base.is_active is not beat.is_active or self._standing(base) is not Liveness.READY
@@ -395,7 +403,7 @@ class Bases:
 
     async def _with_pod(self, beat: Heartbeat) -> Heartbeat:
         """A node is named by its base's pod, and a name stays: the pods have a moment to be read first."""
-        if self._pods is None or beat.pod_uid:
+        if self._pods is None:
             return beat
         if not self._pods.is_synced:
             await first_of(self._pods.wait_synced(), self._clock.sleep(PODS_READ_S))
@@ -405,26 +413,33 @@ class Bases:
         """By its node's name; another that claims the name of a base that is heard is refused."""
         name = self.name_of(beat)
         base = self._bases.get(name)
-        if base is None:
-            return None
-        is_elsewhere = not base.is_at(merged(base.beat, beat))
-        silent_s = self._clock.elapsed_s() - base.heard_s
-        is_alive = base.is_active and liveness(silent_s, True) is Liveness.READY and base.health is not None
-        if is_elsewhere and is_alive and not self._is_same(base.beat, beat):
-            self._count("conflict")
-            raise Refused(f"IdentityConflict: node {name} is the base at {base.beat.ip}:{base.beat.arklet_port}")
-        return base
+        if base is None or self._is_same(base, beat):
+            return base
+        self._count("conflict")
+        raise Refused(f"IdentityConflict: node {name} is the base at {base.beat.ip}:{base.beat.arklet_port}")
 
-    def _is_same(self, known: Heartbeat, beat: Heartbeat) -> bool:
-        """Whether a base may have come from one address to another: by its boot and its pod."""
+    def _is_same(self, base: Base, beat: Heartbeat) -> bool:
+        """Whether a heartbeat is of the base that we know: by its address, its pod and its boot, as far as we hear it.
+
+        Where the cluster of its pod knows the pod's address, nobody is the base from another.
+        """
+        known = base.beat
+        silent_s = self._clock.elapsed_s() - base.heard_s
+        is_silent = liveness(silent_s, base.is_active) is not Liveness.READY or base.health is None
+        if beat.tunnel and known.metadata.identity not in ("", beat.metadata.identity):
+            return is_silent  # through a broker anybody may name any address
+        if base.is_at(merged(known, beat)):
+            return True
+        pod = self._pods.claimed_by(known) if self._pods is not None else None
+        if pod is not None:
+            return pod.status.has_address(beat.ip)
         if known.ip == beat.ip:
             is_other_boot = not known.boot_id or beat.boot_id not in ("", known.boot_id)
-            return not is_other_boot or bool(known.pod_uid or beat.pod_uid)
-        pod = self._pods.by_uid(known.pod_uid) if self._pods is not None else None
-        if pod is not None and pod.status.pod_ip:
-            return pod.status.pod_ip == beat.ip
+            return is_silent or not is_other_boot or bool(known.pod_uid or beat.pod_uid)
+        # An address as identity is its own, whoever bore it before.
         is_same_boot = bool(beat.boot_id) and beat.boot_id == known.boot_id
-        return is_same_boot or (bool(beat.pod_uid) and beat.pod_uid == known.pod_uid)
+        is_same_pod = bool(beat.pod_uid) and beat.pod_uid == known.pod_uid
+        return is_silent or is_same_boot or is_same_pod or beat.metadata.identity == beat.ip
 
     def _add(self, base: Base, annotations: Mapping[str, str] = MappingProxyType({})) -> None:
         """`annotations`: of the node that there is already."""

@@ -79,7 +79,7 @@ def merged(known: Heartbeat, beat: Heartbeat) -> Heartbeat:
         pod_namespace=beat.pod_namespace or known.pod_namespace,
         pod_name=beat.pod_name or known.pod_name,
         pod_uid=beat.pod_uid or known.pod_uid,
-        tunnel=beat.tunnel or known.tunnel,
+        tunnel=beat.tunnel or (known.tunnel if known.tunnel == metadata.identity else ""),
         is_tls=beat.is_tls or (bool(beat.tunnel) and known.is_tls),
         skew_s=beat.skew_s if beat.tunnel else known.skew_s,
     )

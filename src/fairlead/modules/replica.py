@@ -22,9 +22,9 @@ from fairlead.cluster.waits import first_of
 from fairlead.model.intents import Patch, RecordEvent, Regarding
 from fairlead.model.kinds import LEASES, Kind, Lease
 from fairlead.model.node import Node
-from fairlead.modules.base_node import NodeOptions
+from fairlead.modules.base_node import NodeOptions, remember
 from fairlead.modules.base_pods import INDEXES, POD_KIND, BasePods
-from fairlead.modules.bases import Bases, Elsewhere, Refused, Trust
+from fairlead.modules.bases import Bases, Elsewhere, Refused, Trust, is_another_pod
 from fairlead.modules.broker import BrokerAddress
 from fairlead.modules.client import ArkletClient, connections
 from fairlead.modules.endpoint import kubelet_endpoint
@@ -362,7 +362,7 @@ class Replica:
             node
             for node in (self._nodes.by("identity", identity) if identity else [])
             # Another pod with the same identity, such as a reused address, is another base.
-            if node.metadata.annotations.get(POD_UID, "") in ("", beat.pod_uid) or not beat.pod_uid
+            if not is_another_pod(node.metadata.annotations.get(POD_UID, ""), remember(node).ip, beat)
         ]
         return next((node.name for node in (*by_pod, *by_identity)), "")
 
