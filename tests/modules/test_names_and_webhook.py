@@ -179,7 +179,8 @@ def test_what_a_module_pod_lacks_is_added_and_a_second_time_changes_nothing() ->
     assert [each["value"] for each in given["spec"]["tolerations"]] == ["true", "True", "dev"]
     assert given["spec"]["nodeSelector"] == {"virtual-kubelet.koupleless.io/component": "vnode"}
     (term,) = given["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert term["topologyKey"] == "kubernetes.io/hostname"
+    # Of every namespace: a base has one module of an identity, whoever asks for it.
+    assert (term["topologyKey"], term["namespaceSelector"]) == ("kubernetes.io/hostname", {})
     assert review_pod(given, "dev").patch == []
 
 
