@@ -89,6 +89,29 @@ def test_k69_a_base_outside_the_trusted_networks_needs_the_token() -> None:
     assert trust.problem(beat, "192.168.0.9", "é") is not None
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"port": "1238"},
+        {"port": 1.5},
+        {"port": True},
+        {"localIP": 5},
+        {"baseMetadata": []},
+        {"baseMetadata": {"identity": 7}},
+    ],
+)
+def test_a_heartbeat_with_a_field_of_another_type_is_none(part: dict[str, object]) -> None:
+    with pytest.raises(Unreadable):
+        parse_heartbeat(json.dumps(part))
+    envelope = json.dumps({"publishTimestamp": 0, "data": part})
+    assert read_message("koupleless_dev/x/base/heart", envelope, now_ms=0) is None
+
+
+def test_a_null_in_a_heartbeat_counts_as_absent() -> None:
+    body = '{"port":null,"localIP":null,"baseMetadata":{"identity":null},"state":null}'
+    assert parse_heartbeat(body) == parse_heartbeat("{}")
+
+
 @given(st.binary(max_size=300))
 def test_no_bytes_break_the_readers(body: bytes) -> None:
     with contextlib.suppress(Unreadable):

@@ -108,8 +108,20 @@ def _decode(body: bytes | str) -> Fields:
     return value
 
 
+def _fields(value: Any, **types: type) -> Fields:
+    """An object whose named fields are of their types, or null, which counts as absent; Unreadable otherwise."""
+    if not isinstance(value, dict | None):
+        raise Unreadable("a part that must be a JSON object is none")
+    fields: Fields = value or {}
+    for name, kind in types.items():
+        if type(fields.get(name)) not in (kind, type(None)):
+            raise Unreadable(f"{name} is no {'text' if kind is str else 'whole number'}")
+    return fields
+
+
 def heartbeat_of(value: Any) -> Heartbeat:
-    fields: Fields = value if isinstance(value, dict) else {}
+    """Unreadable where a field that the original reads is of another type."""
+    fields = _fields(value, localIP=str, localHostName=str, state=str, port=int)
     port = number_of(fields, "port")
     return Heartbeat(
         metadata_of(fields.get("baseMetadata")),
@@ -126,7 +138,7 @@ def heartbeat_of(value: Any) -> Heartbeat:
 
 
 def metadata_of(value: Any) -> BaseMetadata:
-    fields: Fields = value if isinstance(value, dict) else {}
+    fields = _fields(value, identity=str, name=str, version=str, clusterName=str)
     return BaseMetadata(
         text_of(fields, "identity"),
         text_of(fields, "name"),
