@@ -22,6 +22,7 @@ from tests.modules.replicas import Crew, crew
 from tests.modules.samples import NAMESPACE, manifests, pack_modules
 from tests.modules.test_healing import heal_in_order, surge_first
 from tests.modules.test_pods_and_others import follow_bases, live_beside_others
+from tests.modules.test_states import show_states
 from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, free_ports, in_base64, until
 
 ROLES = ("placement", "nodes", "webhooks", "modules")
@@ -161,8 +162,9 @@ def clean(rig: Rig) -> None:
         (follow_bases, 3, {"shop-b0"}),
         (heal_in_order, 2, set()),
         (surge_first, 2, {"shop-b1"}),
+        (show_states, 2, {"tea-b1"}),
     ],
-    ids=["k13 k34 k38 k39 k40 k42", "k12 k64", "k54 k56 k60", "surge"],
+    ids=["k13 k34 k38 k39 k40 k42", "k12 k64", "k54 k56 k60", "surge", "k02 k07 k14 k16-k19 k21 k24 k31 k32 k37 k41"],
 )
 async def test_scenarios_on_the_real_server_under_the_shipped_roles(
     rig: Rig, tmp_path: Path, scenario: Callable[[Crew], Awaitable[None]], bases: int, left: set[str]

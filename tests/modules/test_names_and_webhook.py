@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead.modules.arklet import Answer, Outcome, outcome_of, read_answer, sentence_of, share_of, states_of
@@ -183,6 +183,15 @@ def test_a_pod_that_no_base_could_run_is_refused(one: dict[str, Any], reason: st
     assert not verdict.allowed
     assert verdict.reason == reason
     assert words in verdict.message
+
+
+@given(st.text(max_size=60))
+@example("[x/a.zip")
+@example("℀x/a.zip")
+def test_no_image_breaks_the_review(rest: str) -> None:
+    for image in (rest, f"http://{rest}", f"file:/{rest}"):
+        one = {**container(BIZ_VERSION="1"), "image": image}
+        assert review_pod(pod(one), "dev").allowed is image.lower().startswith(("http://", "https://", "file:/"))
 
 
 def test_what_a_module_pod_lacks_is_added_and_a_second_time_changes_nothing() -> None:

@@ -130,6 +130,8 @@ async def test_what_goes_wrong_is_told_with_its_cause(base: BaseProcess, tmp_pat
 
     missing = await base.client.install(base.address, Module("no", "1", f"file://{tmp_path}/nosuch.zip"))
     assert "No such file" in sentence_of(missing)
+    odd = await base.client.install(base.address, Module("no", "1", "http://[x/nosuch.zip"))
+    assert sentence_of(odd) == "Internal Error: http://[x/nosuch.zip: Invalid IPv6 URL"
     bare = await base.client.install(base.address, Module("no", "1", "nosuch.zip"))
     assert outcome_of(arklet.INSTALL, bare) is Outcome.REJECTED
     other = await base.client.install(base.address, Module("hello", "7.7.7", hello(tmp_path)))
