@@ -306,6 +306,29 @@ async def test_k06_an_address_as_identity_is_that_of_the_base_there(rig: Rig, ot
     assert profile.ip == "127.0.0.1"
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"pod_namespace": "shop-eu", "pod_name": "base-0", "pod_uid": "u-9"},
+        {"metadata": BaseMetadata("shop-eu-base-0", "base", "1.0", "java")},
+    ],
+    ids=["another pod", "no pod"],
+)
+async def test_bases_whose_names_join_alike_have_nodes_of_their_own(
+    rig: Rig, other: MockBase, first: dict[str, Any]
+) -> None:
+    second: dict[str, Any] = {"pod_namespace": "shop", "pod_name": "eu-base-0", "pod_uid": "u-1"}
+    plain = "virtual-node-java-shop-eu-base-0"
+    for _ in range(2):
+        beat = rig.beat(ip="127.0.0.9", port=other.port, **{"metadata": BaseMetadata("b9", "base"), **first})
+        await rig.bases.hear(beat, "127.0.0.9", "")
+        await rig.hear(**second)
+    assert {name: node.ip for name, node in rig.kubelet.nodes.items()} == {
+        plain: "127.0.0.9",
+        f"{plain}-b98bd4be47": "127.0.0.1",
+    }
+
+
 async def test_a_pod_made_anew_keeps_its_node_s_name_while_its_forerunner_is_still_known(rig: Rig) -> None:
     pods = rig.bases._pods = PodsOfA()
     pods.have(base_pod("u-1", "127.0.0.8", is_leaving=True))

@@ -185,6 +185,7 @@ class Bases:
         count: Callable[[str], None] = lambda outcome: None,
         claim: Callable[[str], Awaitable[bool]] | None = None,
         known_name: Callable[[Heartbeat], str] = lambda beat: "",
+        pod_of: Callable[[str], tuple[str, str] | None] = lambda name: None,
         pods: BasePods | None = None,
         healer: Healer | None = None,
         is_ours: Callable[[str], bool] = lambda name: True,
@@ -192,8 +193,9 @@ class Bases:
         left_out: LeftOut = ignore,
     ) -> None:
         """`count` is told what became of each heartbeat; `claim` makes a node ours; `known_name`: the node that a base
-        has already, whoever serves it; `is_ours`: whether we should serve a node that does not exist yet; `find_node`
-        reads a node from the server; `left_out` is told of lists that are too long for a node."""
+        has already, whoever serves it; `pod_of`: namespace and name of the pod that a node is of; `is_ours`: whether
+        we should serve a node that does not exist yet; `find_node` reads a node from the server; `left_out` is told
+        of lists that are too long for a node."""
         self._left_out = left_out
         self._kubelet = kubelet
         self._writer = writer
@@ -209,6 +211,7 @@ class Bases:
         self._count = count
         self._claim = claim
         self._known_name = known_name
+        self._pod_of = pod_of
         self._pods = pods
         self._healer = healer
         self._is_ours = is_ours
@@ -298,7 +301,14 @@ class Bases:
         known = self._names.get(beat.metadata.identity or beat.stand_in) or self._known_name(beat)
         base = self._bases.get(known)
         is_other = base is not None and is_another_pod(base.beat.pod_uid, base.beat.ip, beat)
-        return known if known and not is_other else node_name(beat, self._options)
+        return known if known and not is_other else self._new_name(beat)
+
+    def _new_name(self, beat: Heartbeat) -> str:
+        """That of its pod or identity; told apart where the same name is a node of another pod, or of none."""
+        name = node_name(beat, self._options)
+        base = self._bases.get(name)
+        pod = base.beat.pod if base is not None else self._pod_of(name)
+        return node_name(beat, self._options, is_taken=pod not in (None, beat.pod))
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -557,7 +567,7 @@ class Bases:
             if not is_due or pod.metadata.uid in served or self._known_name(beat):
                 continue
             self._pods_since[pod.metadata.uid] = now_s
-            if self._is_ours(node_name(beat, self._options)) and self._tasks is not None:
+            if self._is_ours(self._new_name(beat)) and self._tasks is not None:
                 self._tasks.create_task(self._try_pod(beat), name=f"ask pod {pod.metadata.name}")
 
     async def _try_pod(self, beat: Heartbeat) -> None:

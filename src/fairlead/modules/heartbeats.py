@@ -56,6 +56,11 @@ class Heartbeat:
         return ACTIVATED if self.is_active else DEACTIVATED
 
     @property
+    def pod(self) -> tuple[str, str]:
+        """Its namespace and name; nothing of a base that is no pod."""
+        return self.pod_namespace, self.pod_name
+
+    @property
     def stand_in(self) -> str:
         """What tells a base without an identity apart from others."""
         return f"{self.ip}|{self.port}|{self.host_name}"

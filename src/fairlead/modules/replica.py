@@ -188,6 +188,7 @@ class Replica:
             count=count,
             claim=self._ownership.claim,
             known_name=self._known_name,
+            pod_of=self._pod_of,
             pods=pods,
             healer=self._healer,
             is_ours=lambda name: self._ownership.owner(name) == member.identity,
@@ -365,6 +366,10 @@ class Replica:
             if not is_another_pod(node.metadata.annotations.get(POD_UID, ""), remember(node).ip, beat)
         ]
         return next((node.name for node in (*by_pod, *by_identity)), "")
+
+    def _pod_of(self, name: str) -> tuple[str, str] | None:
+        node = self._nodes.get(name)
+        return remember(node).pod if node is not None else None
 
     async def _find_node_lease(self, name: str) -> Lease | None:
         return await self._member.reader.find(LEASES, name, LEASE_NAMESPACE)
