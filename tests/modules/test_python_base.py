@@ -165,6 +165,10 @@ async def test_a_wsgi_module_is_mounted_by_its_path_and_a_plain_one_has_health(
     web = module(tmp_path, "shop", WSGI, context="/shop")
     assert (await base.client.install(base.address, Module("shop", "1.0.0", web))).code == arklet.SUCCESS
     await check_wsgi(base, "shop")
+    async with base.session.get(
+        f"http://{base.host}:{base.web_port}/shop/.base/health", headers={"X-Twice": ""}
+    ) as own:
+        assert await own.text() == "/shop|/.base/health||"
 
     plain = Module("plain", "1.0.0", module(tmp_path, "plain", PLAIN))
     assert (await base.client.install(base.address, plain)).code == arklet.SUCCESS
@@ -368,8 +372,9 @@ async def test_inproc_web_modules_share_a_process_and_each_answers_at_its_path(t
             assert answer.code == "SUCCESS", answer
         assert await base.get("/shop/a") == (200, "['1'] /shop/a")
         assert await base.get("/cart/b") == (200, "['1'] /cart/b")
-        # The host's own commands are nobody's to call.
-        assert await base.get("/shop/load") == (200, "['1'] /shop/load")
+        # The host's own commands and questions are nobody's to call.
+        for path in ("/shop/load", "/shop/.base/health"):
+            assert await base.get(path) == (200, f"['1'] {path}")
         assert (await base.client.install(base.address, newer)).code == "SUCCESS"
         assert (await base.get("/shop/"))[1].startswith("['2']")
         for each in (shop, newer):

@@ -8,6 +8,9 @@ while modules are installed, that each module is installed once, and how many wr
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from statistics import median
+
+import psutil
 
 from bench.modules import Times, pod_body, writes
 from fairlead.cluster.client import Client
@@ -73,7 +76,8 @@ async def at_scale(
         for each in (mirror.run(), times.follow(mirror), polled.follow()):
             stack.callback(asyncio.create_task(each).cancel)
         url, count = f"http://127.0.0.1:{port}", bases * per_base
-        before, began_s = await writes(url), loop.time()
+        controller = psutil.Process(at.processes["one"].pid)
+        before, cpu_s, began_s = await writes(url), sum(controller.cpu_times()[:2]), loop.time()
         for number in range(count):
             base, module = f"b{number % bases}", number // bases
             await asyncio.sleep(began_s + number / rate_per_s - loop.time())
@@ -85,11 +89,14 @@ async def at_scale(
 
         await at.until("every module", are_ready, 300)
         total_s, written = loop.time() - began_s, await writes(url) - before
-        added_s = sorted(sum(each) / 1000 for each in zip(*times.added_ms(at.bases), strict=True))
+        before_ms, after_ms = times.added_ms(at.bases)
+        added_s = sorted(sum(each) / 1000 for each in zip(before_ms, after_ms, strict=True))
         p99_s, unpolled_s = added_s[int(0.99 * (count - 1))], max(polled.longest_s.values())
         print(
             f"{bases} bases, {count} modules in {total_s:.0f} s: added {added_s[count // 2]:.2f} s, p99 {p99_s:.2f} s; "
-            f"longest without a poll {unpolled_s:.1f} s; {written / total_s:.0f} writes/s, {written / count:.1f} each",
+            f"longest without a poll {unpolled_s:.1f} s; {written / total_s:.0f} writes/s, {written / count:.1f} each; "
+            f"before the command {median(before_ms):.0f} ms, after the start {median(after_ms):.0f} ms; "
+            f"{sum(controller.cpu_times()[:2]) - cpu_s:.1f} s CPU",
             flush=True,
         )
         wrong = [f"{name} installed {base.urls}" for name, base in at.bases.items() if len(base.urls) != per_base]

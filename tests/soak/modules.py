@@ -387,7 +387,7 @@ def run_scale(bases: int, per_base: int, rate_per_s: float) -> tuple[int, int]:
 @click.option("--freeze", default=60.0, help="Seconds that a replica is frozen.")
 @click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), default=MODES[:2], show_default=True)
 @click.option("--phase", "phases", multiple=True, help="Of mode kill: modules, heal or share; all by default.")
-@click.option("--scale", nargs=3, type=(int, int, float), default=(100, 20, 15.0), show_default=True)
+@click.option("--scale", nargs=3, type=(int, int, float), default=(100, 20, 8.0), show_default=True)
 def main(
     bases: int,
     duration: int,

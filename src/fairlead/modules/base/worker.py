@@ -24,7 +24,7 @@ from aiohttp import web
 Emit = Callable[[dict[str, Any]], None]
 MOST_TRACE = 3000
 CONTROL = "/.base"
-"""Requests of the base itself: not reachable through the front, which forwards below the context path only."""
+"""Requests of the base itself. Those that the front forwards bear a context path, and are the module's own."""
 CONTEXT_HEADER = "X-Base-Context-Path"
 MODULE_HEADER = "X-Base-Module"
 """Whose request it is, where several modules share a process; the front sets it, whatever the caller sent."""
@@ -90,9 +90,14 @@ async def _serve(command: dict[str, Any], emit: Emit) -> int:
     else:
         await _call(entry, context)
     application = web.Application(client_max_size=1 << 30)
-    application.router.add_get(f"{CONTROL}/health", lambda _: _health(module))
-    if is_web:
-        application.router.add_route("*", "/{path:.*}", _asgi(as_asgi(entry, command["interface"])))
+    serve = _asgi(as_asgi(entry, command["interface"])) if is_web else None
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if serve is not None and (CONTEXT_HEADER in request.headers or request.path != f"{CONTROL}/health"):
+            return await serve(request)
+        return await _health(module)
+
+    application.router.add_route("*", "/{path:.*}", answer)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(END, ended.set)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=float(command["drain_s"]))
