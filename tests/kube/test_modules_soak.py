@@ -32,7 +32,7 @@ async def test_the_judge_catches_a_replica_without_a_fence(new_rig: Callable[[],
 async def test_k70_twenty_modules_on_each_base_add_little_to_their_start(
     new_rig: Callable[[], Rig], tmp_path: Path
 ) -> None:
-    assert await at_scale(new_rig().start(), tmp_path, bases=4, per_base=20, rate_per_s=8.0, poll_s=1.0) == []
+    assert await at_scale(new_rig().start(), tmp_path, bases=3, per_base=20, rate_per_s=10.0, poll_s=1.0) == []
 
 
 def is_command(call: str) -> bool:
