@@ -306,6 +306,36 @@ async def test_k06_an_address_as_identity_is_that_of_the_base_there(rig: Rig, ot
     assert profile.ip == "127.0.0.1"
 
 
+async def test_k06_a_base_that_starts_again_under_another_identity_is_the_node_it_was(rig: Rig) -> None:
+    await rig.hear(boot_id="one")
+    anew = BaseMetadata("b2", "base", "1.0", "blue")
+    # Two at one address do not take turns.
+    with pytest.raises(Refused, match="IdentityConflict"):
+        await rig.hear(metadata=anew, boot_id="two")
+    await rig.clock.advance(26)
+    (base,) = rig.bases._bases.values()
+    await rig.bases._poll(base)
+    await rig.hear(metadata=anew, boot_id="two")
+    with pytest.raises(Refused, match="IdentityConflict"):
+        await rig.hear(boot_id="one")
+    assert list(rig.kubelet.nodes) == ["virtual-node-blue-b1"]
+    assert rig.kubelet.nodes["virtual-node-blue-b1"].annotations["base.koupleless.io/identity"] == "b2"
+
+
+async def test_what_answers_at_the_address_of_a_pod_that_is_gone_does_not_keep_its_node(rig: Rig) -> None:
+    pods = rig.bases._pods = PodsOfA()
+    pods.have(base_pod("u-1", "127.0.0.1"))
+    await rig.hear()
+    pods.have(base_pod("u-2", "127.0.0.1", "base-1"))
+    await rig.clock.advance(26)
+    for base in list(rig.bases._bases.values()):
+        await rig.bases._poll(base)
+    await rig.judge()
+    assert rig.ready == "Unknown"
+    await rig.hear(boot_id="two")
+    assert sorted(rig.kubelet.nodes) == ["virtual-node-java-shop-base-0", "virtual-node-java-shop-base-1"]
+
+
 @pytest.mark.parametrize(
     "first",
     [

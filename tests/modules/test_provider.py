@@ -154,7 +154,7 @@ async def test_k17_a_failed_install_waits_with_the_cause_and_is_tried_again(rig:
             await asyncio.sleep(0.02)
 
 
-async def test_k15_a_group_is_installed_in_order_and_one_that_fails_leaves_the_others(rig: Rig) -> None:
+async def test_k15_k26_a_group_is_installed_in_order_and_one_that_fails_leaves_the_others(rig: Rig) -> None:
     def container(name: str) -> dict[str, Any]:
         env = [{"name": "BIZ_VERSION", "value": "1"}]
         return {"name": name, "image": f"http://h/{name}-1.zip", "env": env}

@@ -4,6 +4,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from fairlead.modules import plan
@@ -169,6 +170,28 @@ async def moved(at: Crew, stack: AsyncExitStack) -> None:
     assert (there.installs, there.removed) == ([], [])
 
 
+async def odd_names(at: Crew, stack: AsyncExitStack) -> None:
+    """K04, K05: what is no name and no label is made one, and found again as it was."""
+    base = await stack.enter_async_context(MockBase().serving("127.0.78.66"))
+    metadata = {"identity": f"Größe/{'x' * 300}", "name": "a b/c", "version": "1.0+b1", "clusterName": "blue green"}
+    body = {"baseMetadata": metadata, "localIP": "127.0.78.66", "port": base.port, "state": "activated"}
+    own = aiohttp.TCPConnector(local_addr=("127.0.78.66", 0))
+    async with (
+        aiohttp.ClientSession(connector=own) as session,
+        session.post(f"{at.replicas['one'].url}/heartbeat", json=body) as answer,
+    ):
+        assert answer.status == 200
+
+    async def is_there() -> bool:
+        return any(name.startswith("virtual-node-blue-green-gr-e-x") for name in await at.nodes())
+
+    await at.until(is_there)
+    (node,) = [each for each in await at.api.list(NODES) if each.name not in (NODE, OTHER)]
+    assert node.metadata.labels["base.koupleless.io/version"].startswith("1.0-b1-")
+    assert node.metadata.annotations["base.koupleless.io/raw-version"] == "1.0+b1"
+    assert node.metadata.annotations["base.koupleless.io/identity"] == metadata["identity"]
+
+
 async def show_states(at: Crew) -> None:
     """On two bases."""
     base = at.bases["b0"]
@@ -183,10 +206,11 @@ async def show_states(at: Crew) -> None:
             await lost_and_changed(at, base)
             await forced(at, base)
             await moved(at, stack)
+            await odd_names(at, stack)
             await at.kill("one")
 
 
-async def test_k02_k07_k14_k16_k17_k18_k19_k21_k24_k31_k32_k37_k41_each_state_is_what_the_objects_say(
+async def test_k02_k04_k05_k07_k14_k16_k17_k18_k19_k21_k24_k31_k32_k37_k41_each_state_is_what_the_objects_say(
     tmp_path: Path,
 ) -> None:
     async with crew(tmp_path, bases=2, own_addresses=True) as at:
