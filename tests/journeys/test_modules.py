@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from fairlead.modules.base.pack import pack
 from tests.journeys.test_up import Cluster
+from tests.modules.samples import manifests, pack_modules
 from tests.rigs.kube.servers import until
 
 
@@ -69,15 +69,6 @@ def nodes_of(cluster: Cluster, app: str = "hello") -> set[str]:
     return {pod["spec"]["nodeName"] for pod in pods if is_ready(pod)}
 
 
-BIZ = """
-import os, sys
-def main(context):
-    print("biz", context["args"], os.environ.get("WHERE", ""))
-"""
-SAMPLES = Path(__file__).parent / "koupleless" / "modules.yaml"
-SEED = SAMPLES.with_name("seed.yaml")
-
-
 def answer_to(url: str, body: bytes | None) -> int:
     try:
         with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=20) as answer:
@@ -89,23 +80,15 @@ def answer_to(url: str, body: bytes | None) -> int:
 
 def check_samples(cluster: Cluster) -> None:
     """Manifests as Koupleless's pages have them, a peer among them; then what kubectl shows of them."""
-    source = cluster.data / "source"
-    source.mkdir()
-    (source / "biz.py").write_text(BIZ)
-    modules = [*((f"biz{number}", "0.0.1") for number in range(1, 6)), ("module0", "0.1.0"), ("module1", "0.1.0")]
-    for name, version in modules:
-        target = cluster.data / "artefacts" / f"{name}-{version}.zip"
-        pack(source, target, name=name, version=version, entry="biz:main")
+    pack_modules(cluster.data / "source", cluster.data / "artefacts")
     url = (cluster.data / "modules.url").read_text()
     file = cluster.data / "samples.yaml"
-    # The bases of the demo are small.
-    seed = SEED.read_text().replace("STACK", "python").replace("MEMORY", "16Mi").replace("800m", "400m")
-    seed = seed.replace("metadata:\n", "metadata:\n  namespace: demo\n", 1)
-    file.write_text(f"{SAMPLES.read_text()}---\n{seed}".replace("ARTEFACTS", f"{url}/artefacts"))
+    file.write_text(manifests(f"{url}/artefacts"))
     cluster.kubectl("apply", "-f", str(file))
     cluster.kubectl("-n", "demo", "wait", "--for=condition=Ready", "pod/single", "pod/group", "--timeout=90s")
     cluster.kubectl("-n", "demo", "wait", "--for=condition=Ready", "pod/custome-module-group-as-pod", "--timeout=90s")
     cluster.kubectl("-n", "demo", "rollout", "status", "deployment/biz4", "--timeout=90s")
+    cluster.kubectl("-n", "demo", "rollout", "status", "deployment/biz6", "--timeout=90s")
     assert until(lambda: len(nodes_of(cluster, "biz5")) == 3, 90), cluster.log()
 
     where = cluster.kubectl("-n", "demo", "get", "pod", "single", "-o", "jsonpath={.spec.nodeName}")

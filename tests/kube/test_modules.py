@@ -8,18 +8,22 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fairlead.modules import webhook
+from fairlead.webhooks import manifest
 from tests.kube.test_runtime import said, serving
 from tests.modules.bases import hello
 from tests.modules.replicas import Crew, crew
+from tests.modules.samples import NAMESPACE, manifests, pack_modules
 from tests.modules.test_healing import heal_in_order, surge_first
 from tests.modules.test_pods_and_others import follow_bases, live_beside_others
-from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, until
+from tests.modules.test_states import show_states
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, free_ports, in_base64, until
 
 ROLES = ("placement", "nodes", "webhooks", "modules")
 MANIFESTS = (RUNTIME_RBAC, *(DEPLOY / "rbac" / f"{role}.yaml" for role in ROLES))
@@ -30,17 +34,23 @@ NODE = "virtual-node-python-shop-base-0"
 def rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """A server of its own: the roles given here must not show in tests about what the runtime alone may do."""
     with Rig(kube_programs, tmp_path_factory.mktemp("rig")) as own:
-        pair = own.client_certificate("kube-apiserver-kubelet-client", ["system:masters"])
-        flags = [f"--kubelet-client-certificate={pair.cert}", f"--kubelet-client-key={pair.key}"]
-        yield own.start(apiserver_flags=[*flags, f"--kubelet-certificate-authority={own.ca_file}"])
+        yield started(own)
+
+
+def started(own: Rig, *, is_whole: bool = False) -> Rig:
+    """A server that may call kubelets; a whole one has kube-scheduler and the controllers beside it."""
+    pair = own.client_certificate("kube-apiserver-kubelet-client", ["system:masters"])
+    flags = [f"--kubelet-client-certificate={pair.cert}", f"--kubelet-client-key={pair.key}"]
+    flags.append(f"--kubelet-certificate-authority={own.ca_file}")
+    return own.start(is_whole, is_whole, apiserver_flags=flags)
 
 
 @contextmanager
-def running_base(data: Path, url: str) -> Iterator[subprocess.Popen[str]]:
+def running_base(data: Path, url: str, name: str = "base-0", *flags: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "fairlead.modules.base", "--port=0", "--web-port=0", f"--data={data}"]
-    env = {"POD_NAME": "base-0", "POD_NAMESPACE": "shop", "POD_UID": "u-1"}
+    env = {"POD_NAME": name, "POD_NAMESPACE": "shop", "POD_UID": f"u-{name}", "MODULE_MEMORY_LIMIT": str(1 << 30)}
     process = subprocess.Popen(
-        [*command, f"--heartbeat={url}", "--linger-seconds=0"],
+        [*command, f"--heartbeat={url}", "--linger-seconds=0", *flags],
         env={**os.environ, **env},
         stdout=subprocess.PIPE,
         text=True,
@@ -87,12 +97,10 @@ def check_kubectl(rig: Rig, namespace: str) -> None:
     assert [each["podRef"]["name"] for each in summary["pods"]] == ["hello"]
 
 
-def test_a_base_is_a_node_and_a_pod_its_module_and_both_go_when_they_should(
-    rig: Rig, namespace: str, tmp_path: Path
-) -> None:
-    variables = {
+def variables_for(rig: Rig, folder: Path) -> dict[str, str]:
+    return {
         "FAIRLEAD_MODULES_LISTEN": "127.0.0.1:0",
-        "FAIRLEAD_MODULES_URL_FILE": str(tmp_path / "url"),
+        "FAIRLEAD_MODULES_URL_FILE": str(folder / "url"),
         "FAIRLEAD_MODULES_TRUSTED_NETWORKS": "127.0.0.0/8",
         "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0",
         "FAIRLEAD_MODULES_KUBELET_LISTEN": "127.0.0.1:0",
@@ -100,6 +108,12 @@ def test_a_base_is_a_node_and_a_pod_its_module_and_both_go_when_they_should(
         "FAIRLEAD_MODULES_KUBELET_KEY": str(rig.serving_certificate.key),
         "FAIRLEAD_MODULES_KUBELET_CLIENT_CA": str(rig.ca_file),
     }
+
+
+def test_a_base_is_a_node_and_a_pod_its_module_and_both_go_when_they_should(
+    rig: Rig, namespace: str, tmp_path: Path
+) -> None:
+    variables = variables_for(rig, tmp_path)
     kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
     flags = ("--capabilities=placement,modules", "--log-level=info")
     path = f"/api/v1/namespaces/{namespace}/pods/hello"
@@ -148,8 +162,15 @@ def clean(rig: Rig) -> None:
         (follow_bases, 3, {"shop-b0"}),
         (heal_in_order, 2, set()),
         (surge_first, 2, {"shop-b1"}),
+        (show_states, 2, {"tea-b1"}),
     ],
-    ids=["k13 k34 k38 k39 k40 k42", "k12 k64", "k54 k56 k60", "surge"],
+    ids=[
+        "k13 k34 k38 k39 k40 k42",
+        "k12 k64",
+        "k54 k56 k60",
+        "surge",
+        "k02 k04 k05 k07 k14 k16-k19 k21 k24 k31 k32 k37 k41",
+    ],
 )
 async def test_scenarios_on_the_real_server_under_the_shipped_roles(
     rig: Rig, tmp_path: Path, scenario: Callable[[Crew], Awaitable[None]], bases: int, left: set[str]
@@ -160,3 +181,48 @@ async def test_scenarios_on_the_real_server_under_the_shipped_roles(
     async with crew(tmp_path, bases=bases, own_addresses=bases == 2, server=server) as at:
         await scenario(at)
         assert await at.ready_pods() == left
+
+
+def test_manifests_of_koupleless_s_pages_run_by_kube_scheduler_and_the_real_controllers(
+    kube_programs: Path, tmp_path: Path
+) -> None:
+    """Completed by our webhook, as the real API server calls it; what is too large says so (K30)."""
+    (port,) = free_ports(1)
+    artefacts = tmp_path / "artefacts"
+    pack_modules(tmp_path / "source", artefacts)
+    file = tmp_path / "samples.yaml"
+    file.write_text(manifests(f"file://{artefacts}"))
+    with ExitStack() as stack:
+        rig = stack.enter_context(Rig(kube_programs, tmp_path / "rig"))
+        started(rig, is_whole=True)
+        pair, bundle = rig.serving_certificate, in_base64(rig.ca_file)
+        variables = variables_for(rig, tmp_path) | {
+            "FAIRLEAD_WEBHOOKS_LISTEN": f"127.0.0.1:{port}",
+            "FAIRLEAD_WEBHOOKS_CERTIFICATE": str(pair.cert),
+            "FAIRLEAD_WEBHOOKS_KEY": str(pair.key),
+        }
+        kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
+        process = stack.enter_context(serving(kubeconfig, "--capabilities=modules", variables=variables))
+        said(process, "leading")
+        assert until((tmp_path / "url").exists, 30)
+        hook = manifest(webhook.configuration("dev"), f"https://127.0.0.1:{port}", bundle)
+        rig.kubectl("replace", "-f", "-", stdin=json.dumps(hook))
+        rig.kubectl("create", "namespace", NAMESPACE)
+        for number in range(3):
+            flags = (f"--host=127.0.79.{number + 1}", "--cluster-name=demo")
+            data, url = tmp_path / f"base-{number}", (tmp_path / "url").read_text()
+            stack.enter_context(running_base(data, url, f"base-{number}", *flags))
+        in_demo = ("-n", NAMESPACE)
+        selector = "virtual-kubelet.koupleless.io/component=vnode"
+        assert until(lambda: rig.kubectl("get", "nodes", "-l", selector, "-o", "name").count("node/") == 3, 60)
+        rig.kubectl("apply", "-f", str(file))
+        pods = ("pod/single", "pod/group", "pod/custome-module-group-as-pod")
+        rig.kubectl(*in_demo, "wait", "--for=condition=Ready", *pods, "--timeout=90s")
+        for name in ("biz4", "biz6"):
+            rig.kubectl(*in_demo, "rollout", "status", f"deployment/{name}", "--timeout=90s")
+        replicas = (*in_demo, "get", "deployment", "biz5", "-o", "jsonpath={.status.readyReplicas}")
+        assert until(lambda: rig.kubectl(*replicas) == "3", 90)
+        node = rig.kubectl(*in_demo, "get", "pod", "single", "-o", "jsonpath={.spec.nodeName}")
+        assert rig.kubectl(*in_demo, "logs", "single") == f"biz ['--greeting', 'hej'] {node}\n"
+        assert "Insufficient memory" in rig.kubectl(*in_demo, "describe", "pod", "large")
+        rig.kubectl("delete", "-f", str(file), "--timeout=60s")

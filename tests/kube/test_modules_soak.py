@@ -8,6 +8,7 @@ import pytest
 
 from tests.rigs.kube.servers import Rig
 from tests.soak.module_kills import ON_A, kill_everywhere
+from tests.soak.module_scale import at_scale
 from tests.soak.modules import PREFIX, Act, Title, apply_roles, late, under_fault
 
 NODE = f"{PREFIX}b0"
@@ -26,6 +27,12 @@ async def test_k51_k52_a_killed_and_a_frozen_replica_write_and_command_nothing_a
 async def test_the_judge_catches_a_replica_without_a_fence(new_rig: Callable[[], Rig], tmp_path: Path) -> None:
     wrong = await under_fault(new_rig().start(), tmp_path, bases=6, duration_s=6, freeze_s=15.0, bug="unfenced")
     assert any("but its lease named" in line for line in wrong)
+
+
+async def test_k70_twenty_modules_on_each_base_add_little_to_their_start(
+    new_rig: Callable[[], Rig], tmp_path: Path
+) -> None:
+    assert await at_scale(new_rig().start(), tmp_path, bases=3, per_base=20, rate_per_s=10.0, poll_s=1.0) == []
 
 
 def is_command(call: str) -> bool:

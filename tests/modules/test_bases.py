@@ -1,8 +1,9 @@
 """Bases as nodes: who is believed, how silence is judged, what stays when a base moves or another leads."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import msgspec
@@ -10,11 +11,13 @@ import pytest
 import structlog
 
 from fairlead.cluster.errors import no_answer
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirror import Mirror
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.node import Node
 from fairlead.modules.arklet import Answer, read_answer
 from fairlead.modules.base_node import NodeOptions
-from fairlead.modules.base_pods import BasePod, BasePodStatus
+from fairlead.modules.base_pods import INDEXES, POD_KIND, BasePod, BasePods, BasePodStatus, Sighting
 from fairlead.modules.bases import MOST_LEDGER, Bases, Refused, Trust, parse_networks, read_ledger, with_pod_of
 from fairlead.modules.client import ArkletClient, TunnelAddress, connections
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
@@ -65,31 +68,22 @@ class PodsOf:
         return [pod for pod in self._kubelet.bound if node in ("", pod.spec.node_name)]
 
 
-@dataclass(frozen=True, slots=True)
-class PodsOfA:
+class PodsOfA(BasePods):
     """What another API server knows of the pods of bases."""
 
-    known: list[BasePod]
-    synced: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self) -> None:
+        super().__init__(Mirror(cast("Any", None), POD_KIND, Metrics(), INDEXES), cast("Any", None), cast("Any", None))
 
-    def at(self, ip: str) -> BasePod | None:
-        return None
+    def have(self, *pods: BasePod) -> None:
+        self.mirror.replace({f"{pod.metadata.namespace}/{pod.metadata.name}": pod for pod in pods})
 
-    def complete(self, beat: Heartbeat) -> Heartbeat:
-        found = [pod for pod in self.known if pod.status.pod_ip == beat.ip]
-        if not found:
-            return beat
-        return replace(beat, pod_namespace="shop", pod_name="base-0", pod_uid=found[0].metadata.uid)
+    async def look_for(self, beat: Heartbeat) -> Sighting:
+        return Sighting.UNKNOWN
 
-    @property
-    def is_synced(self) -> bool:
-        return self.synced.is_set()
 
-    async def wait_synced(self) -> None:
-        await self.synced.wait()
-
-    def by_uid(self, uid: str) -> BasePod | None:
-        return next((pod for pod in self.known if pod.metadata.uid == uid), None)
+def base_pod(uid: str, ip: str, name: str = "base-0", *, is_leaving: bool = False) -> BasePod:
+    metadata = ObjectMeta(name=name, namespace="shop", uid=uid, deletion_timestamp="2026-01-01" if is_leaving else None)
+    return BasePod(metadata=metadata, status=BasePodStatus(phase="Running", pod_ip=ip))
 
 
 @dataclass(slots=True)
@@ -102,8 +96,8 @@ class Rig:
     outcomes: list[str]
 
     def beat(self, **other: Any) -> Heartbeat:
-        metadata = BaseMetadata("b1", "base", "1.0", "blue")
-        return Heartbeat(metadata, **{"ip": "127.0.0.1", "port": self.base.port, "is_active": True, **other})
+        usual = {"ip": "127.0.0.1", "port": self.base.port, "is_active": True}
+        return Heartbeat(**{"metadata": BaseMetadata("b1", "base", "1.0", "blue"), **usual, **other})
 
     async def hear(self, **other: Any) -> None:
         await self.bases.hear(self.beat(**other), "127.0.0.1", "")
@@ -139,6 +133,12 @@ async def rig() -> AsyncIterator[Rig]:
             left_out=lambda what, of, count: outcomes.append(f"{what} of {of}: {count}"),
         )
         yield Rig(base, bases, kubelet, writer, clock, outcomes)
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[MockBase]:
+    async with MockBase().serving("127.0.0.9") as base:
+        yield base
 
 
 async def test_k01_a_heartbeat_of_a_base_that_answers_makes_a_node(rig: Rig) -> None:
@@ -241,16 +241,129 @@ async def test_k06_nobody_else_speaks_for_a_base_that_is_a_pod_and_lives(rig: Ri
 
 async def test_k07_a_pod_that_gets_another_address_keeps_its_node_unless_its_cluster_knows_better(rig: Rig) -> None:
     pod: dict[str, Any] = {"pod_namespace": "shop", "pod_name": "base-0", "pod_uid": "u-1"}
-    known: list[BasePod] = []
-    rig.bases._pods = cast("Any", PodsOfA(known))
+    pods = rig.bases._pods = PodsOfA()
+    pods.have()
     await rig.hear(boot_id="one", **pod)
     await rig.bases.hear(rig.beat(ip="127.0.0.9", boot_id="two", **pod), "127.0.0.9", "")
     (profile,) = rig.kubelet.nodes.values()
     assert profile.ip == "127.0.0.9"
-    known.append(BasePod(metadata=ObjectMeta(uid="u-1"), status=BasePodStatus(pod_ip="127.0.0.9")))
+    pods.have(base_pod("u-1", "127.0.0.9"))
     with pytest.raises(Refused, match="IdentityConflict"):
         await rig.bases.hear(rig.beat(ip="127.0.0.7", boot_id="two", **pod), "127.0.0.7", "")
     assert rig.kubelet.nodes == {profile.name: profile}
+
+
+CLAIMS = {
+    "its name": {"pod_namespace": "shop", "pod_name": "base-0"},
+    "its name, another uid": {"pod_namespace": "shop", "pod_name": "base-0", "pod_uid": "u-9"},
+    "its name and uid": {"pod_namespace": "shop", "pod_name": "base-0", "pod_uid": "u-1"},
+    "its identity": {"metadata": BaseMetadata("127.0.0.1", "base", "1.0", "blue")},
+}
+
+
+@pytest.mark.parametrize("is_known_late", [False, True], ids=["A knows the pod", "A learns of the pod later"])
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+async def test_k06_a_pod_at_its_own_address_is_its_node_whatever_a_trusted_base_has_claimed_before(
+    rig: Rig, other: MockBase, claim: dict[str, Any], is_known_late: bool
+) -> None:
+    pods = rig.bases._pods = PodsOfA()
+    pods.have(*() if is_known_late else (base_pod("u-1", "127.0.0.1"),))
+    own = BaseMetadata("127.0.0.1", "base", "1.0", "blue")
+    named = {"metadata": BaseMetadata("liar", "base", "1.0", "blue"), **claim}
+
+    async def lie() -> None:
+        await rig.bases.hear(rig.beat(ip="127.0.0.9", port=other.port, boot_id="two", **named), "127.0.0.9", "")
+
+    await lie()
+    pods.have(base_pod("u-1", "127.0.0.1"))
+
+    async def check() -> None:
+        node = rig.kubelet.nodes["virtual-node-java-shop-base-0"]
+        assert (node.ip, node.annotations["base.koupleless.io/pod-uid"]) == ("127.0.0.1", "u-1")
+        others = [each for each in rig.kubelet.nodes.values() if each is not node]
+        assert all("base.koupleless.io/pod-uid" not in each.annotations for each in others)
+
+    await rig.hear(metadata=own, boot_id="one")
+    await check()
+    # Neither while it is heard nor while it is silent is it anybody else.
+    for seconds in (0, 61):
+        await rig.clock.advance(seconds)
+        with contextlib.suppress(Refused):
+            await lie()
+        await check()
+    await rig.hear(metadata=own, boot_id="one")
+    await check()
+
+
+async def test_k06_an_address_as_identity_is_that_of_the_base_there(rig: Rig, other: MockBase) -> None:
+    own = BaseMetadata("127.0.0.1", "base", "1.0", "blue")
+    lie = rig.beat(metadata=own, ip="127.0.0.9", port=other.port, boot_id="two")
+    await rig.bases.hear(lie, "127.0.0.9", "")
+    await rig.hear(metadata=own, boot_id="one")
+    with pytest.raises(Refused, match="IdentityConflict"):
+        await rig.bases.hear(lie, "127.0.0.9", "")
+    (profile,) = rig.kubelet.nodes.values()
+    assert profile.ip == "127.0.0.1"
+
+
+async def test_k06_a_base_that_starts_again_under_another_identity_is_the_node_it_was(rig: Rig) -> None:
+    await rig.hear(boot_id="one")
+    anew = BaseMetadata("b2", "base", "1.0", "blue")
+    # Two at one address do not take turns.
+    with pytest.raises(Refused, match="IdentityConflict"):
+        await rig.hear(metadata=anew, boot_id="two")
+    await rig.clock.advance(26)
+    (base,) = rig.bases._bases.values()
+    await rig.bases._poll(base)
+    await rig.hear(metadata=anew, boot_id="two")
+    with pytest.raises(Refused, match="IdentityConflict"):
+        await rig.hear(boot_id="one")
+    assert list(rig.kubelet.nodes) == ["virtual-node-blue-b1"]
+    assert rig.kubelet.nodes["virtual-node-blue-b1"].annotations["base.koupleless.io/identity"] == "b2"
+
+
+async def test_what_answers_at_the_address_of_a_pod_that_is_gone_does_not_keep_its_node(rig: Rig) -> None:
+    pods = rig.bases._pods = PodsOfA()
+    pods.have(base_pod("u-1", "127.0.0.1"))
+    await rig.hear()
+    pods.have(base_pod("u-2", "127.0.0.1", "base-1"))
+    await rig.clock.advance(26)
+    for base in list(rig.bases._bases.values()):
+        await rig.bases._poll(base)
+    await rig.judge()
+    assert rig.ready == "Unknown"
+    await rig.hear(boot_id="two")
+    assert sorted(rig.kubelet.nodes) == ["virtual-node-java-shop-base-0", "virtual-node-java-shop-base-1"]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"pod_namespace": "shop-eu", "pod_name": "base-0", "pod_uid": "u-9"},
+        {"metadata": BaseMetadata("shop-eu-base-0", "base", "1.0", "java")},
+    ],
+    ids=["another pod", "no pod"],
+)
+async def test_bases_whose_names_join_alike_have_nodes_of_their_own(
+    rig: Rig, other: MockBase, first: dict[str, Any]
+) -> None:
+    second: dict[str, Any] = {"pod_namespace": "shop", "pod_name": "eu-base-0", "pod_uid": "u-1"}
+    plain = "virtual-node-java-shop-eu-base-0"
+    for _ in range(2):
+        beat = rig.beat(ip="127.0.0.9", port=other.port, **{"metadata": BaseMetadata("b9", "base"), **first})
+        await rig.bases.hear(beat, "127.0.0.9", "")
+        await rig.hear(**second)
+    assert {name: node.ip for name, node in rig.kubelet.nodes.items()} == {
+        plain: "127.0.0.9",
+        f"{plain}-b98bd4be47": "127.0.0.1",
+    }
+
+
+async def test_a_pod_made_anew_keeps_its_node_s_name_while_its_forerunner_is_still_known(rig: Rig) -> None:
+    pods = rig.bases._pods = PodsOfA()
+    pods.have(base_pod("u-1", "127.0.0.8", is_leaving=True))
+    await rig.hear(pod_namespace="shop", pod_name="base-0", pod_uid="u-2")
+    assert list(rig.kubelet.nodes) == ["virtual-node-java-shop-base-0"]
 
 
 @pytest.mark.parametrize(
@@ -259,16 +372,13 @@ async def test_k07_a_pod_that_gets_another_address_keeps_its_node_unless_its_clu
 async def test_a_base_heard_before_pods_are_read_is_named_by_its_pod_if_that_takes_no_longer_than_a_moment(
     rig: Rig, is_in_time: bool, name: str
 ) -> None:
-    pods = PodsOfA([])
-    rig.bases._pods = cast("Any", pods)
+    pods = rig.bases._pods = PodsOfA()
     hearing = asyncio.create_task(rig.hear())
     await rig.clock.advance(1.0)
     assert rig.kubelet.nodes == {}
-    pods.known.append(BasePod(metadata=ObjectMeta(uid="u-1"), status=BasePodStatus(pod_ip="127.0.0.1")))
     if is_in_time:
-        pods.synced.set()
+        pods.have(base_pod("u-1", "127.0.0.1"))
     else:
-        pods.known.clear()
         await rig.clock.advance(60.0)
     await asyncio.wait_for(hearing, 20)
     assert list(rig.kubelet.nodes) == [name]
@@ -354,6 +464,25 @@ async def test_one_base_that_is_heard_over_http_and_through_a_broker_is_one_node
     assert tunnel.calls[-1] == "b1 queryAllBiz"
 
 
+async def test_a_base_behind_a_broker_that_names_the_address_of_another_does_not_speak_for_it(rig: Rig) -> None:
+    rig.bases._client._tunnel = cast("Any", FakeTunnel(rig.base))
+    pods = rig.bases._pods = PodsOfA()
+    pods.have(base_pod("u-1", "127.0.0.1"))
+    liar = BaseMetadata("liar", "base", "9.9", "red")
+    # Heard first it is believed, as nobody knows better; the base itself comes from that address.
+    await rig.hear(port=0, tunnel="liar", metadata=liar)
+    await rig.hear()
+    before = dict(rig.kubelet.nodes)
+    (profile,) = before.values()
+    assert "fairlead.io/mqtt-identity" not in profile.annotations
+    for is_active in (True, False):
+        with pytest.raises(Refused, match="IdentityConflict"):
+            await rig.hear(port=0, tunnel="liar", metadata=liar, is_active=is_active)
+    assert rig.kubelet.nodes == before
+    await rig.hear(port=0, tunnel="b1")
+    assert rig.kubelet.nodes[profile.name].annotations["fairlead.io/mqtt-identity"] == "b1"
+
+
 async def test_a_base_behind_a_broker_is_found_again_by_its_node(rig: Rig) -> None:
     rig.bases._client._tunnel = cast("Any", FakeTunnel(rig.base))
     await rig.hear(port=0, tunnel="b1")
@@ -366,22 +495,14 @@ async def test_a_base_behind_a_broker_is_found_again_by_its_node(rig: Rig) -> No
 
 
 async def test_k68_the_log_of_a_module_on_a_java_base_is_that_of_its_pod_and_says_so(rig: Rig) -> None:
-    class Pods:
-        def at(self, ip: str) -> None:
-            return None
-
-        def is_leaving(self, uid: str) -> bool:
-            return False
-
-        def complete(self, beat: Heartbeat) -> Heartbeat:
-            return beat
-
+    class Pods(PodsOfA):
         async def log(self, beat: Heartbeat, options: LogOptions) -> AsyncIterator[bytes]:
             if options.tail_lines:
                 yield f"{beat.pod_name} tail {options.tail_lines}\n".encode()
             raise no_answer("GET log", "the server is away", may_have_happened=False)
 
-    rig.bases._pods = cast("Any", Pods())
+    pods = rig.bases._pods = Pods()
+    pods.have()
     await rig.hear(pod_namespace="shop", pod_name="base-0", pod_uid="u-1")
     (name,) = rig.kubelet.nodes
     await rig.bases._poll(rig.bases._bases[name])

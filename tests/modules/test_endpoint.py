@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import ssl
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
@@ -136,11 +137,12 @@ async def test_a_base_behind_a_broker_becomes_a_node_and_takes_the_module_of_a_p
     (tmp_path / "broker").mkdir()
     with Mosquitto(program, libraries, tmp_path / "broker") as broker:
         mqtt = MqttSettings(broker=f"127.0.0.1:{broker.port}")
-        async with (
-            crew(tmp_path, bases=0, mqtt=mqtt) as at,
-            running_base(tmp_path / "base", "--mqtt", f"127.0.0.1:{broker.port}", "--identity", "py-9") as base,
-        ):
+        async with AsyncExitStack() as stack:
+            # Before the base: it says who it is once it is there, and then not for ten seconds.
+            at = await stack.enter_async_context(crew(tmp_path, bases=0, mqtt=mqtt))
             at.start("one")
+            flags = ("--mqtt", f"127.0.0.1:{broker.port}", "--identity", "py-9")
+            base = await stack.enter_async_context(running_base(tmp_path / "base", *flags))
             node = "virtual-node-default-py-9"
 
             async def is_there() -> bool:

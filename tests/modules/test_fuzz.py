@@ -171,7 +171,7 @@ async def test_a_heartbeat_that_is_believed_makes_a_node_with_valid_names() -> N
     rng = random.Random(17)
     kubelet = FakeKubelet()
     bases = bases_of(kubelet, Silent(Answer(arklet.SUCCESS, data={})), Trust(parse_networks(["0.0.0.0/0", "::/0"])))
-    for _ in range(500):
+    for _ in range(2000):
         with contextlib.suppress(Unreadable, Refused):
             beat = parse_heartbeat(drawn(BEAT, rng))
             await bases.hear(beat, beat.ip, "")

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead.modules.arklet import Answer, Outcome, outcome_of, read_answer, sentence_of, share_of, states_of
@@ -89,6 +89,29 @@ def test_k69_a_base_outside_the_trusted_networks_needs_the_token() -> None:
     assert trust.problem(beat, "192.168.0.9", "é") is not None
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"port": "1238"},
+        {"port": 1.5},
+        {"port": True},
+        {"localIP": 5},
+        {"baseMetadata": []},
+        {"baseMetadata": {"identity": 7}},
+    ],
+)
+def test_a_heartbeat_with_a_field_of_another_type_is_none(part: dict[str, object]) -> None:
+    with pytest.raises(Unreadable):
+        parse_heartbeat(json.dumps(part))
+    envelope = json.dumps({"publishTimestamp": 0, "data": part})
+    assert read_message("koupleless_dev/x/base/heart", envelope, now_ms=0) is None
+
+
+def test_a_null_in_a_heartbeat_counts_as_absent() -> None:
+    body = '{"port":null,"localIP":null,"baseMetadata":{"identity":null},"state":null}'
+    assert parse_heartbeat(body) == parse_heartbeat("{}")
+
+
 @given(st.binary(max_size=300))
 def test_no_bytes_break_the_readers(body: bytes) -> None:
     with contextlib.suppress(Unreadable):
@@ -162,6 +185,15 @@ def test_a_pod_that_no_base_could_run_is_refused(one: dict[str, Any], reason: st
     assert words in verdict.message
 
 
+@given(st.text(max_size=60))
+@example("[x/a.zip")
+@example("℀x/a.zip")
+def test_no_image_breaks_the_review(rest: str) -> None:
+    for image in (rest, f"http://{rest}", f"file:/{rest}"):
+        one = {**container(BIZ_VERSION="1"), "image": image}
+        assert review_pod(pod(one), "dev").allowed is image.lower().startswith(("http://", "https://", "file:/"))
+
+
 def test_what_a_module_pod_lacks_is_added_and_a_second_time_changes_nothing() -> None:
     key = "schedule.koupleless.io/virtual-node"
     given = pod(container(BIZ_VERSION="1.0"), labels={}, tolerations=[{"key": key, "value": "true"}])
@@ -179,7 +211,8 @@ def test_what_a_module_pod_lacks_is_added_and_a_second_time_changes_nothing() ->
     assert [each["value"] for each in given["spec"]["tolerations"]] == ["true", "True", "dev"]
     assert given["spec"]["nodeSelector"] == {"virtual-kubelet.koupleless.io/component": "vnode"}
     (term,) = given["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert term["topologyKey"] == "kubernetes.io/hostname"
+    # Of every namespace: a base has one module of an identity, whoever asks for it.
+    assert (term["topologyKey"], term["namespaceSelector"]) == ("kubernetes.io/hostname", {})
     assert review_pod(given, "dev").patch == []
 
 

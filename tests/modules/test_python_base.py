@@ -24,8 +24,9 @@ FAILS = "def main(context):\n    raise RuntimeError('boom at start')\n"
 PLAIN = "def main(context):\n    print('here', context['args'])\ndef health():\n    return 'DOWN', 'no database'\n"
 WSGI = """
 def main(environ, start_response):
-    body = (environ['SCRIPT_NAME'] + '|' + environ['PATH_INFO']).encode() + b'|' + environ['wsgi.input'].read()
-    start_response('200 OK', [('Content-Type', 'text/plain')])
+    names = (environ['SCRIPT_NAME'], environ['PATH_INFO'], environ['HTTP_X_TWICE'])
+    body = '|'.join(names).encode('latin-1') + b'|' + environ['wsgi.input'].read()
+    start_response('200 OK', [('Content-Type', 'text/plain'), ('Set-Cookie', 'a=1'), ('Set-Cookie', 'b=2')])
     return [body]
 """
 
@@ -129,6 +130,8 @@ async def test_what_goes_wrong_is_told_with_its_cause(base: BaseProcess, tmp_pat
 
     missing = await base.client.install(base.address, Module("no", "1", f"file://{tmp_path}/nosuch.zip"))
     assert "No such file" in sentence_of(missing)
+    odd = await base.client.install(base.address, Module("no", "1", "http://[x/nosuch.zip"))
+    assert sentence_of(odd) == "Internal Error: http://[x/nosuch.zip: Invalid IPv6 URL"
     bare = await base.client.install(base.address, Module("no", "1", "nosuch.zip"))
     assert outcome_of(arklet.INSTALL, bare) is Outcome.REJECTED
     other = await base.client.install(base.address, Module("hello", "7.7.7", hello(tmp_path)))
@@ -148,13 +151,24 @@ async def test_odd_requests_get_the_answers_of_arklet(base: BaseProcess) -> None
         assert (await answer.json())["code"] == arklet.INTERNAL_ERROR
 
 
+async def check_wsgi(base: BaseProcess, name: str) -> None:
+    """As PEP 3333 has it: bytes as Latin-1, headers that come twice, cookies that are set twice."""
+    url = f"http://{base.host}:{base.web_port}/{name}/a/%C3%A9%E6%97%A5?c=d"
+    async with base.session.post(url, data=b"posted", headers=[("X-Twice", "1"), ("X-Twice", "2")]) as answer:
+        assert (answer.status, await answer.text()) == (200, f"/{name}|/a/é日|1,2|posted")
+        assert answer.headers.getall("Set-Cookie") == ["a=1", "b=2"]
+
+
 async def test_a_wsgi_module_is_mounted_by_its_path_and_a_plain_one_has_health(
     base: BaseProcess, tmp_path: Path
 ) -> None:
     web = module(tmp_path, "shop", WSGI, context="/shop")
     assert (await base.client.install(base.address, Module("shop", "1.0.0", web))).code == arklet.SUCCESS
-    async with base.session.post(f"http://{base.host}:{base.web_port}/shop/a/b?c=d", data=b"posted") as answer:
-        assert (answer.status, await answer.text()) == (200, "/shop|/a/b|posted")
+    await check_wsgi(base, "shop")
+    async with base.session.get(
+        f"http://{base.host}:{base.web_port}/shop/.base/health", headers={"X-Twice": ""}
+    ) as own:
+        assert await own.text() == "/shop|/.base/health||"
 
     plain = Module("plain", "1.0.0", module(tmp_path, "plain", PLAIN))
     assert (await base.client.install(base.address, plain)).code == arklet.SUCCESS
@@ -338,9 +352,6 @@ async def start(context):
 async def app(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": [(b"x-root", scope["root_path"].encode())]})
     await send({"type": "http.response.body", "body": f"{state} {scope['path']}".encode()})
-
-def wsgi(environ, start_response):
-    return []
 """
 
 
@@ -361,16 +372,18 @@ async def test_inproc_web_modules_share_a_process_and_each_answers_at_its_path(t
             assert answer.code == "SUCCESS", answer
         assert await base.get("/shop/a") == (200, "['1'] /shop/a")
         assert await base.get("/cart/b") == (200, "['1'] /cart/b")
-        # The host's own commands are nobody's to call.
-        assert await base.get("/shop/load") == (200, "['1'] /shop/load")
+        # The host's own commands and questions are nobody's to call.
+        for path in ("/shop/load", "/shop/.base/health"):
+            assert await base.get(path) == (200, f"['1'] {path}")
         assert (await base.client.install(base.address, newer)).code == "SUCCESS"
         assert (await base.get("/shop/"))[1].startswith("['2']")
         for each in (shop, newer):
             assert (await base.client.uninstall(base.address, each)).code == "SUCCESS"
         assert (await base.get("/shop/"))[0] == 404
         assert await base.get("/cart/b") == (200, "['1'] /cart/b")
-        refused = await base.client.install(base.address, packed("old", "1", "web:wsgi"))
-        assert "must be an ASGI application" in sentence_of(refused)
+        (home / "web.py").write_text(WSGI)
+        assert (await base.client.install(base.address, packed("old", "1", "web:main"))).code == "SUCCESS"
+        await check_wsgi(base, "old")
 
 
 def archive(folder: Path, name: str, source: str, **attributes: str) -> str:

@@ -22,6 +22,7 @@ from fairlead.testing.mock_base import MockBase
 from tests.modules.replicas import ACCOUNTS, POD_BODIES, Crew, crew
 
 NODE = "virtual-node-java-shop-base-0"
+LIAR = "virtual-node-blue-id-0"
 
 
 @asynccontextmanager
@@ -178,18 +179,19 @@ async def test_a_base_that_names_a_pod_at_another_address_does_not_have_it_delet
             return answers == [200, 200]
 
         await at.until(hear)
+        assert await at.api.find(NODES, NODE) is None, "the name is the pod's own"
         liar.used_bytes = int(0.95 * (1 << 28))
 
         async def is_told() -> bool:
             await hear()
-            return "the base is no pod that can be deleted" in await pressure_of(at, NODE)
+            return "the base is no pod that can be deleted" in await pressure_of(at, LIAR)
 
         await at.until(is_told)
         assert (await on_a.get(POD_BODIES, "base-0", "shop")).metadata.deletion_timestamp is None
         liar.used_bytes = 1
 
         async def is_over() -> bool:
-            return await pressure_of(at, NODE) == "" and (await ready_of(at, NODE))[0] == "True"
+            return await pressure_of(at, LIAR) == "" and (await ready_of(at, LIAR))[0] == "True"
 
         await at.until(is_over)
 

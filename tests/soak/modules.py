@@ -1,10 +1,10 @@
 """Replicas of modules under fault on a real Kubernetes: one killed, one frozen and thawed, while modules are installed.
 
 Run by `scripts/soak modules`, which then kills replicas at every call (tests/soak/module_kills.py); with `--mode
-servers` one API server of two is killed after the other (tests/soak/module_servers.py). The short form is
-tests/kube/test_modules_soak.py. Judged by the server's audit log and by what the bases were asked: no write and no
-command of a replica about a node after another was named in its lease, no second install, no node that lost Ready,
-and even shares.
+servers` one API server of two is killed after the other (tests/soak/module_servers.py), with `--mode scale` there are
+20 modules on each of 100 bases (tests/soak/module_scale.py). The short form is tests/kube/test_modules_soak.py.
+Judged by the server's audit log and by what the bases were asked: no write and no command of a replica about a node
+after another was named in its lease, no second install, no node that lost Ready, and even shares.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ REPLICAS = ("one", "two", "three")
 ACCOUNT = "system:serviceaccount:fairlead-system:"
 PREFIX = "virtual-node-soak-"
 NAMESPACE = "soak"
-MODES = ("freeze", "kill", "servers")
+MODES = ("freeze", "kill", "servers", "scale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,16 +368,39 @@ def run_servers() -> tuple[int, int]:
         return asyncio.run(module_servers.soak(a, b, folder))
 
 
+def run_scale(bases: int, per_base: int, rate_per_s: float) -> tuple[int, int]:
+    from tests.soak import module_scale
+
+    with Rig(ensure_built()) as rig:
+        rig.start()
+        folder = rig.home / "scale"
+        folder.mkdir()
+        wrong = asyncio.run(module_scale.at_scale(rig, folder, bases=bases, per_base=per_base, rate_per_s=rate_per_s))
+    for line in wrong[:20]:
+        print(f"  wrong: {line}")
+    return int(not wrong), int(bool(wrong))
+
+
 @click.command()
 @click.option("--bases", default=30)
 @click.option("--duration", default=15, help="A member lease's duration in seconds; the other times follow.")
 @click.option("--freeze", default=60.0, help="Seconds that a replica is frozen.")
 @click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), default=MODES[:2], show_default=True)
 @click.option("--phase", "phases", multiple=True, help="Of mode kill: modules, heal or share; all by default.")
-def main(bases: int, duration: int, freeze: float, modes: tuple[str, ...], phases: tuple[str, ...]) -> None:
+@click.option("--scale", nargs=3, type=(int, int, float), default=(100, 20, 8.0), show_default=True)
+def main(
+    bases: int,
+    duration: int,
+    freeze: float,
+    modes: tuple[str, ...],
+    phases: tuple[str, ...],
+    scale: tuple[int, int, float],
+) -> None:
+    """`--scale`: bases, modules on each, modules a second."""
     found = [run_replicas(bases, duration, freeze)] if "freeze" in modes else []
     found += [run_kills(phases)] if "kill" in modes else []
     found += [run_servers()] if "servers" in modes else []
+    found += [run_scale(*scale)] if "scale" in modes else []
     passed, failed = (sum(each) for each in zip(*found, strict=True))
     print(f"{passed} passed, {failed} failed")
     sys.exit(bool(failed))

@@ -58,12 +58,14 @@ class NodeOptions:
     by_koupleless_names: bool = False
 
 
-def node_name(beat: Heartbeat, options: NodeOptions) -> str:
+def node_name(beat: Heartbeat, options: NodeOptions, *, is_taken: bool = False) -> str:
+    """`is_taken`: another base has the plain name, as its parts join alike; then a hash tells them apart."""
     if options.by_koupleless_names:
         return names.koupleless_node_name(beat.metadata.identity, options.env, beat.stand_in)
+    between = "/" if is_taken else "-"
     if beat.pod_name and beat.pod_namespace:
-        return names.seed_node_name(beat.metadata.stack, beat.pod_namespace, beat.pod_name)
-    return names.podless_node_name(beat.metadata.cluster_name, beat.metadata.identity, beat.stand_in)
+        return names.seed_node_name(beat.metadata.stack, beat.pod_namespace, beat.pod_name, between)
+    return names.podless_node_name(beat.metadata.cluster_name, beat.metadata.identity, beat.stand_in, between)
 
 
 def node_profile(

@@ -91,13 +91,30 @@ class BasePods:
     def by_uid(self, uid: str) -> BasePod | None:
         return next(iter(self.mirror.by(BY_UID, uid)), None) if uid else None
 
-    def complete(self, beat: Heartbeat) -> Heartbeat:
-        """With the pod that it is by A, whatever it says of itself; a pod on its way out keeps its own word."""
-        pod = self.at(beat.ip)
+    def claimed_by(self, beat: Heartbeat) -> BasePod | None:
+        """The pod that a base says it is, where A has it and knows its address.
+
+        By its name, one on its way out does not count: another may have come in its place.
+        """
+        pod = self.by_uid(beat.pod_uid)
         if pod is None:
+            named = self.mirror.get(f"{beat.pod_namespace}/{beat.pod_name}")
+            pod = named if named is not None and not named.is_leaving else None
+        return pod if pod is not None and pod.status.pod_ip else None
+
+    def complete(self, beat: Heartbeat) -> Heartbeat:
+        """With the pod that it is by A, whatever it says of itself; a pod on its way out keeps its own word.
+
+        One that says it is a pod of A, and is not at its address, is no pod.
+        """
+        pod = self.at(beat.ip)
+        if pod is not None:
+            metadata = pod.metadata
+            return replace(beat, pod_namespace=metadata.namespace, pod_name=metadata.name, pod_uid=metadata.uid)
+        claimed = self.claimed_by(beat)
+        if claimed is None or claimed.status.has_address(beat.ip):
             return beat
-        metadata = pod.metadata
-        return replace(beat, pod_namespace=metadata.namespace, pod_name=metadata.name, pod_uid=metadata.uid)
+        return replace(beat, pod_namespace="", pod_name="", pod_uid="")
 
     def is_leaving(self, uid: str) -> bool:
         pod = self.by_uid(uid)

@@ -24,7 +24,16 @@ from fairlead.model.intents import Delete
 from fairlead.model.node import Node
 from fairlead.model.undecodable import UNDECODABLE
 from fairlead.modules.arklet import Health
-from fairlead.modules.base_node import Liveness, NodeOptions, is_activated, liveness, node_name, node_profile, remember
+from fairlead.modules.base_node import (
+    UNREACHABLE_S,
+    Liveness,
+    NodeOptions,
+    is_activated,
+    liveness,
+    node_name,
+    node_profile,
+    remember,
+)
 from fairlead.modules.base_pods import BasePods, Sighting, beat_of
 from fairlead.modules.client import ArkletClient, TlsAddress, TunnelAddress
 from fairlead.modules.healer import Healer
@@ -118,6 +127,16 @@ def with_pod_of(known: Heartbeat, beat: Heartbeat) -> Heartbeat:
     return replace(beat, pod_namespace=known.pod_namespace, pod_name=known.pod_name, pod_uid=known.pod_uid)
 
 
+def is_tunnelled(beat: Heartbeat) -> bool:
+    """Whether a base is known through a broker alone, where it names no port."""
+    return bool(beat.tunnel and not beat.port)
+
+
+def is_another_pod(pod_uid: str, ip: str, beat: Heartbeat) -> bool:
+    """Whether a heartbeat is of a pod that a known base is not: of another uid, or no pod and elsewhere."""
+    return bool(beat.pod_uid) and (pod_uid != beat.pod_uid if pod_uid else ip != beat.ip)
+
+
 def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
 
@@ -127,6 +146,7 @@ class Base:
     name: str
     beat: Heartbeat
     heard_s: float
+    """When it last sent a heartbeat or answered."""
     health: Health | None = None
     is_active: bool = True
     is_pod_leaving: bool = False
@@ -137,6 +157,8 @@ class Base:
     """A has no such pod, or has it at another address: it is none of the base's that could be deleted."""
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    beat_s: float = -math.inf
+    """When it last sent a heartbeat."""
     direct_s: float = -math.inf
     """When it was last heard of over HTTP, where it is heard through a broker too."""
     is_released: bool = False
@@ -150,9 +172,14 @@ class Base:
         plain = (self.beat.ip, self.beat.arklet_port)
         return TlsAddress(*plain) if self.beat.is_tls else plain
 
+    @property
+    def own_address(self) -> tuple[str, int] | tuple[()]:
+        """Where its arklet listens; nothing of one that is heard through a broker alone."""
+        return () if is_tunnelled(self.beat) else (self.beat.ip, self.beat.arklet_port)
+
     def is_at(self, beat: Heartbeat) -> bool:
         """Whether a heartbeat names the address we know; one through a broker need not name a port."""
-        is_port_open = bool(beat.tunnel and not beat.port) or bool(self.beat.tunnel and not self.beat.port)
+        is_port_open = is_tunnelled(beat) or is_tunnelled(self.beat)
         return self.beat.ip == beat.ip and (is_port_open or self.beat.arklet_port == beat.arklet_port)
 
     def hear(self, beat: Heartbeat, now_s: float, is_direct: bool) -> None:
@@ -160,7 +187,7 @@ class Base:
         if is_direct:
             self.direct_s = now_s
         self.beat = beat
-        self.heard_s = now_s
+        self.heard_s = self.beat_s = now_s
 
 
 class Bases:
@@ -180,6 +207,7 @@ class Bases:
         count: Callable[[str], None] = lambda outcome: None,
         claim: Callable[[str], Awaitable[bool]] | None = None,
         known_name: Callable[[Heartbeat], str] = lambda beat: "",
+        pod_of: Callable[[str], tuple[str, str] | None] = lambda name: None,
         pods: BasePods | None = None,
         healer: Healer | None = None,
         is_ours: Callable[[str], bool] = lambda name: True,
@@ -187,8 +215,9 @@ class Bases:
         left_out: LeftOut = ignore,
     ) -> None:
         """`count` is told what became of each heartbeat; `claim` makes a node ours; `known_name`: the node that a base
-        has already, whoever serves it; `is_ours`: whether we should serve a node that does not exist yet; `find_node`
-        reads a node from the server; `left_out` is told of lists that are too long for a node."""
+        has already, whoever serves it; `pod_of`: namespace and name of the pod that a node is of; `is_ours`: whether
+        we should serve a node that does not exist yet; `find_node` reads a node from the server; `left_out` is told
+        of lists that are too long for a node."""
         self._left_out = left_out
         self._kubelet = kubelet
         self._writer = writer
@@ -204,6 +233,7 @@ class Bases:
         self._count = count
         self._claim = claim
         self._known_name = known_name
+        self._pod_of = pod_of
         self._pods = pods
         self._healer = healer
         self._is_ours = is_ours
@@ -290,10 +320,22 @@ class Bases:
 
     def name_of(self, beat: Heartbeat) -> str:
         """A name once given stays; another pod with the same identity, such as a reused address, is another base."""
-        known = self._names.get(beat.metadata.identity or beat.stand_in) or self._known_name(beat)
+        known = self._names.get(beat.metadata.identity or beat.stand_in) or self._known_name(beat) or self._at(beat)
         base = self._bases.get(known)
-        is_other = base is not None and bool(beat.pod_uid) and base.beat.pod_uid not in ("", beat.pod_uid)
-        return known if known and not is_other else node_name(beat, self._options)
+        is_other = base is not None and is_another_pod(base.beat.pod_uid, base.beat.ip, beat)
+        return known if known and not is_other else self._new_name(beat)
+
+    def _at(self, beat: Heartbeat) -> str:
+        """The node of the base at a heartbeat's address: one base is one node, whatever its identity."""
+        there = None if beat.tunnel else (beat.ip, beat.arklet_port)
+        return next((base.name for base in self._bases.values() if base.own_address == there), "")
+
+    def _new_name(self, beat: Heartbeat) -> str:
+        """That of its pod or identity; told apart where the same name is a node of another pod, or of none."""
+        name = node_name(beat, self._options)
+        base = self._bases.get(name)
+        pod = base.beat.pod if base is not None else self._pod_of(name)
+        return node_name(beat, self._options, is_taken=pod not in (None, beat.pod))
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -345,6 +387,10 @@ class Bases:
         await self._meet(beat)
 
     def _take(self, base: Base, beat: Heartbeat, is_direct: bool) -> None:
+        former, identity = base.beat.metadata.identity, beat.metadata.identity
+        if former != identity and self._names.get(former) == base.name:
+            del self._names[former]  # of another base that was taken for this one, or of its last start
+            self._names[identity] = base.name
         if base.beat.boot_id and beat.boot_id and base.beat.boot_id != beat.boot_id and beat.is_active:
             log.info("the base has started again", base=base.name)
         is_news = base.is_active is not beat.is_active or self._standing(base) is not Liveness.READY
@@ -395,7 +441,7 @@ class Bases:
 
     async def _with_pod(self, beat: Heartbeat) -> Heartbeat:
         """A node is named by its base's pod, and a name stays: the pods have a moment to be read first."""
-        if self._pods is None or beat.pod_uid:
+        if self._pods is None:
             return beat
         if not self._pods.is_synced:
             await first_of(self._pods.wait_synced(), self._clock.sleep(PODS_READ_S))
@@ -405,26 +451,35 @@ class Bases:
         """By its node's name; another that claims the name of a base that is heard is refused."""
         name = self.name_of(beat)
         base = self._bases.get(name)
-        if base is None:
-            return None
-        is_elsewhere = not base.is_at(merged(base.beat, beat))
-        silent_s = self._clock.elapsed_s() - base.heard_s
-        is_alive = base.is_active and liveness(silent_s, True) is Liveness.READY and base.health is not None
-        if is_elsewhere and is_alive and not self._is_same(base.beat, beat):
-            self._count("conflict")
-            raise Refused(f"IdentityConflict: node {name} is the base at {base.beat.ip}:{base.beat.arklet_port}")
-        return base
+        if base is None or self._is_same(base, beat):
+            return base
+        self._count("conflict")
+        raise Refused(f"IdentityConflict: node {name} is the base at {base.beat.ip}:{base.beat.arklet_port}")
 
-    def _is_same(self, known: Heartbeat, beat: Heartbeat) -> bool:
-        """Whether a base may have come from one address to another: by its boot and its pod."""
+    def _is_same(self, base: Base, beat: Heartbeat) -> bool:
+        """Whether a heartbeat is of the base that we know: by its address, its pod and its boot, as far as we hear it.
+
+        Where the cluster of its pod knows the pod's address, nobody is the base from another.
+        """
+        known, now_s = base.beat, self._clock.elapsed_s()
+        is_silent = liveness(now_s - base.heard_s, base.is_active) is not Liveness.READY or base.health is None
+        is_renamed = beat.metadata.identity not in ("", known.metadata.identity) and bool(known.metadata.identity)
+        if beat.tunnel and is_renamed:
+            return is_silent  # through a broker anybody may name any address
+        if base.is_at(merged(known, beat)):
+            # A base may start again under another identity; but two do not take turns at one address.
+            is_same_pod = bool(beat.pod_uid) and beat.pod_uid == known.pod_uid
+            return is_same_pod or not is_renamed or not base.is_active or now_s - base.beat_s >= UNREACHABLE_S
+        pod = self._pods.claimed_by(known) if self._pods is not None else None
+        if pod is not None:
+            return pod.status.has_address(beat.ip)
         if known.ip == beat.ip:
             is_other_boot = not known.boot_id or beat.boot_id not in ("", known.boot_id)
-            return not is_other_boot or bool(known.pod_uid or beat.pod_uid)
-        pod = self._pods.by_uid(known.pod_uid) if self._pods is not None else None
-        if pod is not None and pod.status.pod_ip:
-            return pod.status.pod_ip == beat.ip
+            return is_silent or not is_other_boot or bool(known.pod_uid or beat.pod_uid)
+        # An address as identity is its own, whoever bore it before.
         is_same_boot = bool(beat.boot_id) and beat.boot_id == known.boot_id
-        return is_same_boot or (bool(beat.pod_uid) and beat.pod_uid == known.pod_uid)
+        is_same_pod = bool(beat.pod_uid) and beat.pod_uid == known.pod_uid
+        return is_silent or is_same_boot or is_same_pod or beat.metadata.identity == beat.ip
 
     def _add(self, base: Base, annotations: Mapping[str, str] = MappingProxyType({})) -> None:
         """`annotations`: of the node that there is already."""
@@ -456,6 +511,9 @@ class Bases:
 
     async def _poll(self, base: Base) -> None:
         address = base.address
+        there = self._pods.at(base.beat.ip) if self._pods is not None else None
+        if there is not None and base.beat.pod_uid not in ("", there.metadata.uid):
+            return  # whoever answers at its address is another pod by now
         self._provider.serve(base.name, address, base.wakeup.set)
         health = await self._client.health(address)
         if health is None:
@@ -542,7 +600,7 @@ class Bases:
             if not is_due or pod.metadata.uid in served or self._known_name(beat):
                 continue
             self._pods_since[pod.metadata.uid] = now_s
-            if self._is_ours(node_name(beat, self._options)) and self._tasks is not None:
+            if self._is_ours(self._new_name(beat)) and self._tasks is not None:
                 self._tasks.create_task(self._try_pod(beat), name=f"ask pod {pod.metadata.name}")
 
     async def _try_pod(self, beat: Heartbeat) -> None:

@@ -56,6 +56,11 @@ class Heartbeat:
         return ACTIVATED if self.is_active else DEACTIVATED
 
     @property
+    def pod(self) -> tuple[str, str]:
+        """Its namespace and name; nothing of a base that is no pod."""
+        return self.pod_namespace, self.pod_name
+
+    @property
     def stand_in(self) -> str:
         """What tells a base without an identity apart from others."""
         return f"{self.ip}|{self.port}|{self.host_name}"
@@ -79,7 +84,7 @@ def merged(known: Heartbeat, beat: Heartbeat) -> Heartbeat:
         pod_namespace=beat.pod_namespace or known.pod_namespace,
         pod_name=beat.pod_name or known.pod_name,
         pod_uid=beat.pod_uid or known.pod_uid,
-        tunnel=beat.tunnel or known.tunnel,
+        tunnel=beat.tunnel or (known.tunnel if known.tunnel == metadata.identity else ""),
         is_tls=beat.is_tls or (bool(beat.tunnel) and known.is_tls),
         skew_s=beat.skew_s if beat.tunnel else known.skew_s,
     )
@@ -108,8 +113,20 @@ def _decode(body: bytes | str) -> Fields:
     return value
 
 
+def _fields(value: Any, **types: type) -> Fields:
+    """An object whose named fields are of their types, or null, which counts as absent; Unreadable otherwise."""
+    if not isinstance(value, dict | None):
+        raise Unreadable("a part that must be a JSON object is none")
+    fields: Fields = value or {}
+    for name, kind in types.items():
+        if type(fields.get(name)) not in (kind, type(None)):
+            raise Unreadable(f"{name} is no {'text' if kind is str else 'whole number'}")
+    return fields
+
+
 def heartbeat_of(value: Any) -> Heartbeat:
-    fields: Fields = value if isinstance(value, dict) else {}
+    """Unreadable where a field that the original reads is of another type."""
+    fields = _fields(value, localIP=str, localHostName=str, state=str, port=int)
     port = number_of(fields, "port")
     return Heartbeat(
         metadata_of(fields.get("baseMetadata")),
@@ -126,7 +143,7 @@ def heartbeat_of(value: Any) -> Heartbeat:
 
 
 def metadata_of(value: Any) -> BaseMetadata:
-    fields: Fields = value if isinstance(value, dict) else {}
+    fields = _fields(value, identity=str, name=str, version=str, clusterName=str)
     return BaseMetadata(
         text_of(fields, "identity"),
         text_of(fields, "name"),

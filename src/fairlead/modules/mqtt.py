@@ -22,7 +22,7 @@ from fairlead.modules.arklet import (
     text_of,
     with_record,
 )
-from fairlead.modules.heartbeats import BaseMetadata, Heartbeat, heartbeat_of, metadata_of
+from fairlead.modules.heartbeats import BaseMetadata, Heartbeat, Unreadable, heartbeat_of, metadata_of
 from fairlead.modules.spec import ACTIVATED, BROKEN, STOPPED, ModuleState
 
 log = structlog.get_logger("fairlead.modules")
@@ -93,10 +93,14 @@ def parse_message(name: str, payload: bytes | str) -> Message | None:
 def read_message(name: str, payload: bytes | str, *, now_ms: int, skew_ms: int = 0) -> MqttReport | None:
     """None for a message that says nothing: not for us, not readable, or too old."""
     message = parse_message(name, payload)
-    return report_of(message, now_ms=now_ms, skew_ms=skew_ms) if message is not None else None
+    try:
+        return report_of(message, now_ms=now_ms, skew_ms=skew_ms) if message is not None else None
+    except Unreadable:
+        return None
 
 
 def report_of(message: Message, *, now_ms: int, skew_ms: int = 0) -> MqttReport | None:
+    """Unreadable for a heartbeat or a query that is none."""
     if message.what == "bizOperation":
         return _operation(message.identity, message.data, message.at_ms)
     if message.what == "batchInstallBizResponse":

@@ -100,12 +100,12 @@ def koupleless_node_name(identity: str, env: str, stand_in: str = "") -> str:
     return safe_name(f"vnode.{shown}.{env}")
 
 
-def seed_node_name(stack: str, namespace: str, pod: str) -> str:
+def seed_node_name(stack: str, namespace: str, pod: str, between: str = "-") -> str:
     """`virtual-node-{stack}-{namespace}-{podname}`: of a base that is a pod."""
-    return safe_name(f"virtual-node-{stack}-{namespace}-{pod}")
+    return safe_name(f"virtual-node-{stack}-{namespace}{between}{pod}")
 
 
-def podless_node_name(cluster_name: str, identity: str, stand_in: str = "") -> str:
+def podless_node_name(cluster_name: str, identity: str, stand_in: str = "", between: str = "-") -> str:
     """Of a base that is no pod: by the cluster it says it belongs to, and its identity."""
     shown = identity or f"unnamed-{_digest(stand_in)}"
-    return safe_name(f"virtual-node-{cluster_name or 'default'}-{shown}")
+    return safe_name(f"virtual-node-{cluster_name or 'default'}{between}{shown}")

@@ -22,9 +22,9 @@ from fairlead.cluster.waits import first_of
 from fairlead.model.intents import Patch, RecordEvent, Regarding
 from fairlead.model.kinds import LEASES, Kind, Lease
 from fairlead.model.node import Node
-from fairlead.modules.base_node import NodeOptions
+from fairlead.modules.base_node import NodeOptions, remember
 from fairlead.modules.base_pods import INDEXES, POD_KIND, BasePods
-from fairlead.modules.bases import Bases, Elsewhere, Refused, Trust
+from fairlead.modules.bases import Bases, Elsewhere, Refused, Trust, is_another_pod, is_tunnelled
 from fairlead.modules.broker import BrokerAddress
 from fairlead.modules.client import ArkletClient, connections
 from fairlead.modules.endpoint import kubelet_endpoint
@@ -34,7 +34,7 @@ from fairlead.modules.healing import Limits
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
 from fairlead.modules.left_out import LeftOut
 from fairlead.modules.members import KEY, URL, Members
-from fairlead.modules.names import COMPONENT, IDENTITY, POD_UID, VNODE, VNODE_LEASE
+from fairlead.modules.names import ADDRESS, COMPONENT, IDENTITY, POD_UID, VNODE, VNODE_LEASE
 from fairlead.modules.ownership import Ownership
 from fairlead.modules.provider import ArkletProvider
 from fairlead.modules.sweep import Sweeper
@@ -55,12 +55,16 @@ LEAVE_S: Final = 4.0
 
 
 def node_mirror(runtime: Runtime) -> Mirror[Node]:
-    indexes = {"identity": _identities, "pod": _pod_uids}
+    indexes = {"identity": _identities, "pod": _pod_uids, "address": _addresses}
     return runtime.mirror(MODULE_NODES, labels=f"{COMPONENT}={VNODE}", indexes=indexes)
 
 
 def _pod_uids(node: Node) -> tuple[str, ...]:
     return (node.metadata.annotations.get(POD_UID, ""),)
+
+
+def _addresses(node: Node) -> tuple[str, ...]:
+    return (node.metadata.annotations.get(ADDRESS, ""),)
 
 
 def _identities(node: Node) -> tuple[str, ...]:
@@ -188,6 +192,7 @@ class Replica:
             count=count,
             claim=self._ownership.claim,
             known_name=self._known_name,
+            pod_of=self._pod_of,
             pods=pods,
             healer=self._healer,
             is_ours=lambda name: self._ownership.owner(name) == member.identity,
@@ -356,15 +361,19 @@ class Replica:
         await self._bases.release(name)
 
     def _known_name(self, beat: Heartbeat) -> str:
+        """By its pod, identity or address. Another pod with one of the last two, such as by reuse, is another base."""
         by_pod = self._nodes.by("pod", beat.pod_uid) if beat.pod_uid else []
-        identity = beat.metadata.identity
-        by_identity = [
-            node
-            for node in (self._nodes.by("identity", identity) if identity else [])
-            # Another pod with the same identity, such as a reused address, is another base.
-            if node.metadata.annotations.get(POD_UID, "") in ("", beat.pod_uid) or not beat.pod_uid
-        ]
-        return next((node.name for node in (*by_pod, *by_identity)), "")
+        identity, there = beat.metadata.identity, f"{beat.ip}:{beat.arklet_port}"
+        found = list(self._nodes.by("identity", identity)) if identity else []
+        # Through a broker anybody may name any address.
+        at_address = [] if beat.tunnel else self._nodes.by("address", there)
+        found += [node for node in at_address if not is_tunnelled(remember(node))]
+        mine = (node for node in found if not is_another_pod(remember(node).pod_uid, remember(node).ip, beat))
+        return next((node.name for node in (*by_pod, *mine)), "")
+
+    def _pod_of(self, name: str) -> tuple[str, str] | None:
+        node = self._nodes.get(name)
+        return remember(node).pod if node is not None else None
 
     async def _find_node_lease(self, name: str) -> Lease | None:
         return await self._member.reader.find(LEASES, name, LEASE_NAMESPACE)

@@ -4,16 +4,17 @@ Pure. A container of a module pod is one module: its name, its version (env BIZ_
 as the URL of the artefact.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
 from fairlead.modules.names import BIZ_NAME_PREFIX
 from fairlead.nodes.spec import Container, KubeletPod
 
 VERSION_NAMES: Final = ("BIZ_VERSION", "MODULE_VERSION")
-SCHEMES: Final = ("http", "https", "file")
+_URL: Final = re.compile(r"https?://|file:/", re.IGNORECASE)
+"""How a URL begins; a base says what is wrong with the rest."""
 MOST_TEXT: Final = 4096
 
 UNRESOLVED: Final = "UNRESOLVED"
@@ -88,12 +89,11 @@ def problem_with(container: Container) -> tuple[str, str] | None:
             "ModuleVersionMissing",
             f'container "{container.name}" names no module version: set the variable BIZ_VERSION (or MODULE_VERSION)',
         )
-    scheme = urlsplit(container.image).scheme.lower() if len(container.image) <= MOST_TEXT else ""
-    if scheme not in SCHEMES:
+    if len(container.image) > MOST_TEXT or not _URL.match(container.image):
         return (
             "ModuleUrlInvalid",
             f'image "{container.image[:200]}" of container "{container.name}" is no URL of a module: '
-            f"write it with its protocol, one of {', '.join(f'{each}://' for each in SCHEMES)}",
+            "write it with its protocol, one of http://, https://, file://",
         )
     return None
 

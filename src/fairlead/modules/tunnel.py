@@ -21,7 +21,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.modules import arklet, mqtt
 from fairlead.modules.arklet import Answer
 from fairlead.modules.broker import Broker, BrokerAddress
-from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
+from fairlead.modules.heartbeats import BaseMetadata, Heartbeat, Unreadable
 
 log = structlog.get_logger("fairlead.modules")
 
@@ -137,7 +137,11 @@ class MqttTunnel:
                 if not waiting.done():
                     waiting.set_result(reply.answer)
             return
-        report = mqtt.report_of(message, now_ms=now_ms, skew_ms=base.skew_ms)
+        try:
+            report = mqtt.report_of(message, now_ms=now_ms, skew_ms=base.skew_ms)
+        except Unreadable:
+            self._count("malformed")
+            return
         if report is None:
             return
         if report.heartbeat is not None:

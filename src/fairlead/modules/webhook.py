@@ -115,16 +115,16 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, str]) -> bool:
 
 
 def _patch_anti_affinity(spec: Mapping[str, Any], labels: Mapping[str, str], patch: list[dict[str, Any]]) -> None:
-    """One of each identity on a base: any scheduler then keeps to it."""
+    """One of each identity on a base, whatever its namespace: any scheduler then keeps to it."""
     affinity = dict(_part(spec, "affinity"))
     anti = dict(_part(affinity, "podAntiAffinity"))
     key = "requiredDuringSchedulingIgnoredDuringExecution"
     terms = [dict(_part_of(each)) for each in _items(anti, key)]
-    added = [
-        term
+    desired = [
+        {"labelSelector": {"matchLabels": {name: value}}, "namespaceSelector": {}, "topologyKey": HOSTNAME}
         for name, value in labels.items()
-        if (term := {"labelSelector": {"matchLabels": {name: value}}, "topologyKey": HOSTNAME}) not in terms
     ]
+    added = [term for term in desired if term not in terms]
     if added:
         affinity["podAntiAffinity"] = {**anti, key: terms + added}
         patch.append({"op": "add", "path": "/spec/affinity", "value": affinity})

@@ -62,7 +62,10 @@ class Manifest:
 
 async def fetch(url: str, target: Path, session: aiohttp.ClientSession, limits: Limits) -> None:
     """Download or copy; a fragment `#sha256=…` is checked."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as problem:
+        raise BadArtefact(f"{url[:200]}: {problem}") from None
     match parts.scheme:
         case "file":
             await asyncio.to_thread(_copy, Path(unquote(parts.path)), target, limits)

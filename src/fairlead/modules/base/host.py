@@ -1,8 +1,8 @@
 """The host of `inproc` modules: one worker that loads many, each under a private name; what they leak stays with it.
 
 Started by `base.inproc` as a worker whose web interface is the base's own, `load` and `unload`, and that of its web
-modules, which are ASGI applications on the host's event loop. Unloading calls a
-module's hooks and forgets it, but memory that it left in other places is not given back before the base restarts.
+modules: ASGI applications on the host's event loop, WSGI ones in its threads. Unloading calls a module's hooks and
+forgets it, but memory that it left in other places is not given back before the base restarts.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fairlead.modules.base.worker import MODULE_HEADER, is_asgi
+from fairlead.modules.base.worker import MODULE_HEADER, as_asgi, whole_body
 
 NATIVE = (".so", ".pyd", ".dylib")
 MOST_TRACE = 3000
@@ -26,7 +26,7 @@ HEADER = MODULE_HEADER.lower().encode()
 
 _loaded: dict[str, ModuleType] = {}
 _served: dict[str, Any] = {}
-"""The ASGI applications of web modules."""
+"""The applications of web modules, as ASGI."""
 
 
 async def app(scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send: Any) -> None:
@@ -36,13 +36,7 @@ async def app(scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, A
         # The front names the module of every request: none of them reaches the commands below.
         await _served.get(key, _missing)(scope, receive, send)
         return
-    body = b""
-    while True:
-        event = await receive()
-        body += event.get("body", b"")
-        if not event.get("more_body"):
-            break
-    command = json.loads(body)
+    command = json.loads(await whole_body(receive))
     try:
         known = {"load": _load, "unload": _unload}[scope["path"].rpartition("/")[2]]
         await asyncio.to_thread(known, command)
@@ -76,8 +70,6 @@ def _load(command: dict[str, Any]) -> None:
             entry = getattr(entry, part)
         context = {key: command[key] for key in ("name", "version", "args", "folder", "context_path")}
         is_web = bool(command["context_path"])
-        if is_web and not is_asgi(entry, command["interface"]):
-            raise TypeError("an inproc web module must be an ASGI application; WSGI needs Isolation: process")
         begin = getattr(module, "start", None) if is_web else entry
         result = None if begin is None else begin(context) if _takes_context(begin) else begin()
         if asyncio.iscoroutine(result):
@@ -87,7 +79,7 @@ def _load(command: dict[str, Any]) -> None:
         raise
     _loaded[_key(command)] = module
     if is_web:
-        _served[_key(command)] = entry
+        _served[_key(command)] = as_asgi(entry, command["interface"])
 
 
 def _unload(command: dict[str, Any]) -> None:

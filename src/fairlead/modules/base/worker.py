@@ -24,7 +24,7 @@ from aiohttp import web
 Emit = Callable[[dict[str, Any]], None]
 MOST_TRACE = 3000
 CONTROL = "/.base"
-"""Requests of the base itself: not reachable through the front, which forwards below the context path only."""
+"""Requests of the base itself. Those that the front forwards bear a context path, and are the module's own."""
 CONTEXT_HEADER = "X-Base-Context-Path"
 MODULE_HEADER = "X-Base-Module"
 """Whose request it is, where several modules share a process; the front sets it, whatever the caller sent."""
@@ -90,10 +90,14 @@ async def _serve(command: dict[str, Any], emit: Emit) -> int:
     else:
         await _call(entry, context)
     application = web.Application(client_max_size=1 << 30)
-    application.router.add_get(f"{CONTROL}/health", lambda _: _health(module))
-    if is_web:
-        handler = _asgi(entry) if is_asgi(entry, command["interface"]) else _wsgi(entry)
-        application.router.add_route("*", "/{path:.*}", handler)
+    serve = _asgi(as_asgi(entry, command["interface"])) if is_web else None
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if serve is not None and (CONTEXT_HEADER in request.headers or request.path != f"{CONTROL}/health"):
+            return await serve(request)
+        return await _health(module)
+
+    application.router.add_route("*", "/{path:.*}", answer)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(END, ended.set)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=float(command["drain_s"]))
@@ -182,8 +186,15 @@ def _asgi(application: Any) -> Callable[[web.Request], Awaitable[web.StreamRespo
     return handle
 
 
-def _wsgi(application: Any) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    def call(environ: dict[str, Any]) -> tuple[int, list[tuple[str, str]], bytes]:
+def as_asgi(entry: Any, interface: str) -> Any:
+    """The application of a web module as an ASGI one."""
+    return entry if is_asgi(entry, interface) else _from_wsgi(entry)
+
+
+def _from_wsgi(application: Any) -> Any:
+    """Called in a thread of its own for each request; its answer is sent whole."""
+
+    def call(environ: dict[str, Any]) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         start: list[Any] = []
 
         def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[..., None]:
@@ -198,34 +209,50 @@ def _wsgi(application: Any) -> Callable[[web.Request], Awaitable[web.StreamRespo
             close = getattr(parts, "close", None)
             if close is not None:
                 close()
-        return start[0], start[1], b"".join(written) + body
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in start[1]]
+        return start[0], headers, b"".join(written) + body
 
-    async def handle(request: web.Request) -> web.StreamResponse:
-        body = await request.read()
-        environ = {
-            "REQUEST_METHOD": request.method,
-            "SCRIPT_NAME": request.headers.get(CONTEXT_HEADER, ""),
-            "PATH_INFO": request.path,
-            "QUERY_STRING": request.query_string,
-            "SERVER_NAME": "module",
-            "SERVER_PORT": "80",
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "CONTENT_LENGTH": str(len(body)),
-            "CONTENT_TYPE": request.headers.get("Content-Type", ""),
-            "wsgi.version": (1, 0),
-            "wsgi.url_scheme": "http",
-            "wsgi.input": BytesIO(body),
-            "wsgi.errors": sys.stderr,
-            "wsgi.multithread": True,
-            "wsgi.multiprocess": False,
-            "wsgi.run_once": False,
-            **{f"HTTP_{name.upper().replace('-', '_')}": value for name, value in request.headers.items()},
-        }
-        status, headers, text = await asyncio.to_thread(call, environ)
-        response = web.Response(status=status, body=text)
-        for name, value in headers:
-            if name.lower() != "content-length":
-                response.headers[name] = value
-        return response
+    async def app(scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send: Any) -> None:
+        status, headers, body = await asyncio.to_thread(call, _environ(scope, await whole_body(receive)))
+        if not any(name.lower() == b"content-length" for name, _ in headers):
+            headers.append((b"Content-Length", str(len(body)).encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
-    return handle
+    return app
+
+
+async def whole_body(receive: Callable[[], Awaitable[dict[str, Any]]]) -> bytes:
+    parts = []
+    while True:
+        event = await receive()
+        parts.append(event.get("body", b""))
+        if not event.get("more_body"):
+            return b"".join(parts)
+
+
+def _environ(scope: dict[str, Any], body: bytes) -> dict[str, Any]:
+    """Text is bytes as Latin-1, as PEP 3333 has it; a header that comes twice is one, joined."""
+    fields: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        fields.setdefault(name.decode("latin-1").upper().replace("-", "_"), []).append(value.decode("latin-1"))
+    root, path = (text.encode().decode("latin-1") for text in (scope["root_path"], scope["path"]))
+    return {
+        **{f"HTTP_{name}": ("; " if name == "COOKIE" else ",").join(values) for name, values in fields.items()},
+        "REQUEST_METHOD": scope["method"],
+        "SCRIPT_NAME": root,
+        "PATH_INFO": path.removeprefix(root),
+        "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "SERVER_NAME": "module",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "CONTENT_LENGTH": str(len(body)),
+        "CONTENT_TYPE": fields.get("CONTENT_TYPE", [""])[0],
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": scope["scheme"],
+        "wsgi.input": BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
