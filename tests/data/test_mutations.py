@@ -464,13 +464,25 @@ def test_s66_an_affinity_of_the_wrong_form_is_left_to_the_server(affinity: Any) 
     ("place", "value", "problem"),
     [
         ((), 5, "the object must be a v1 Pod"),
-        (("metadata", "name"), 5, "metadata.name: must be text"),
-        (("metadata", "ownerReferences"), {}, "metadata.ownerReferences: must be a list of objects"),
-        (("spec", "nodeName"), False, "spec.nodeName: must be text"),
-        (("spec", "containers", 0, "image"), 0, "spec.containers[].image: must be text"),
-        (("spec", "containers", 0, "volumeMounts", 0, "mountPath"), [], "volumeMounts[].mountPath: must be text"),
-        (("spec", "volumes", 0, "persistentVolumeClaim"), "hbase", "persistentVolumeClaim: must be an object"),
-        (("spec", "volumes", 0, "persistentVolumeClaim", "claimName"), ["hbase"], "claimName: must be text"),
+        (("metadata", "name"), 5, "metadata.name: must be text, got 5"),
+        (("metadata", "ownerReferences"), {}, "metadata.ownerReferences: must be a list, got {}"),
+        (("spec", "nodeName"), False, "spec.nodeName: must be text, got false"),
+        (("spec", "containers", 0, "image"), 0, "spec.containers[0].image: must be text, got 0"),
+        (
+            ("spec", "containers", 0, "volumeMounts", 0, "mountPath"),
+            [],
+            "volumeMounts[0].mountPath: must be text, got []",
+        ),
+        (
+            ("spec", "volumes", 0, "persistentVolumeClaim"),
+            "hbase",
+            "Claim: must be an object, got 'hbase'",
+        ),
+        (
+            ("spec", "volumes", 0, "persistentVolumeClaim", "claimName"),
+            ["hbase"],
+            'claimName: must be text, got ["hbase"]',
+        ),
     ],
 )
 def test_s56_a_pod_that_nobody_could_decode_is_a_bad_request(place: Any, value: Any, problem: str) -> None:
