@@ -1,6 +1,8 @@
 """Profiles: what is refused, and that a bad one leaves the old in force."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -88,3 +90,27 @@ def test_the_policy_of_a_plugin_can_be_set() -> None:
     text = "plugins: {serverless: {withDataset: [FuseSidecar]}}\npluginConfig: [{name: FuseSidecar, policy: ignore}]"
     (step,) = parse(text).chain("serverless", True)
     assert step.policy == "ignore"
+
+
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        pytest.param({}, "has no name", id="nothing"),
+        pytest.param({"name": 5}, "has no name", id="a name that is no text"),
+        pytest.param({"name": "X"}, "policy: must be ignore or fail, not None", id="no policy"),
+        pytest.param({"name": "X", "policy": "maybe"}, "policy: must be ignore or fail, not 'maybe'", id="policy"),
+        pytest.param({"name": "X", "policy": "fail"}, "has no method mutate", id="no method"),
+    ],
+)
+def test_what_another_package_returns_is_a_plugin_or_the_profile_is_not_used(made: Any, problem: str) -> None:
+    text = "plugins: {serverful: {withDataset: [X]}}"
+    with pytest.raises(BadProfile, match=f"^pluginConfig: X: .*{problem}"):
+        parse(text, lambda name: lambda arguments: SimpleNamespace(**made))
+
+
+def test_a_package_that_ends_the_process_when_it_is_loaded_is_a_bad_profile() -> None:
+    def leave(name: str) -> None:
+        raise SystemExit(2)
+
+    with pytest.raises(BadProfile, match=r"^pluginConfig: X: SystemExit: 2"):
+        parse("plugins: {serverful: {withDataset: [X]}}", leave)

@@ -72,6 +72,7 @@ def parse(text: str, installed: Finder = lambda name: None) -> PluginProfile:
     lists = document.get("plugins") or {}
     if not isinstance(lists, dict):
         raise BadProfile("plugins: must have serverful and serverless")
+    made: dict[str, Step] = {}
     chains: dict[tuple[Mode, bool], tuple[Step, ...]] = {}
     for mode in ("serverful", "serverless"):
         group = lists.get(mode) or {}
@@ -82,8 +83,13 @@ def parse(text: str, installed: Finder = lambda name: None) -> PluginProfile:
             names = group.get(key) or []
             if not isinstance(names, list) or len(names) > MOST_PLUGINS:
                 raise BadProfile(f"{where}: must be a list of at most {MOST_PLUGINS} plugins")
-            steps = tuple(_step(name, settings, installed, where) for name in names)
-            chains[mode, with_dataset] = steps
+            for name in names:
+                if not isinstance(name, str):
+                    raise BadProfile(f"{where}: must be names of plugins, not {name!r}")
+                # One for all the lists that name it: so another package's has one breaker.
+                if name not in made:
+                    made[name] = _step(name, settings, installed, where)
+            chains[mode, with_dataset] = tuple(made[name] for name in names)
     return PluginProfile(chains)
 
 
@@ -119,9 +125,7 @@ def _configurations(entries: Any) -> Iterator[tuple[str, tuple[Any, Policy | Non
         yield ALIASES.get(name, name), (arguments, policy)
 
 
-def _step(name: Any, settings: Mapping[str, tuple[Any, Policy | None]], installed: Finder, where: str) -> Step:
-    if not isinstance(name, str):
-        raise BadProfile(f"{where}: must be names of plugins, not {name!r}")
+def _step(name: str, settings: Mapping[str, tuple[Any, Policy | None]], installed: Finder, where: str) -> Step:
     known = ALIASES.get(name, name)
     own = PLUGINS.get(known)
     arguments, policy = settings.get(known, (None, None))
@@ -130,10 +134,23 @@ def _step(name: Any, settings: Mapping[str, tuple[Any, Policy | None]], installe
         if factory is None:
             raise BadProfile(f"{where}: there is no plugin {name!r}; there are {', '.join(PLUGINS)}")
         plugin = factory(arguments)
+        if own is None:
+            _check_foreign(plugin)
         return Step(plugin, policy or plugin.policy, is_foreign=own is None)
     except BadProfile:
         raise
     except BadArguments as problem:
         raise BadProfile(f"pluginConfig: {name}: {problem}") from None
-    except Exception as problem:  # of another package: its import, or what it makes of its arguments
+    except (Exception, SystemExit) as problem:  # of another package: its import, or what it makes of its arguments
         raise BadProfile(f"pluginConfig: {name}: {type(problem).__name__}: {problem}") from None
+
+
+def _check_foreign(plugin: Any) -> None:
+    """BadArguments if what another package returned is no Plugin."""
+    if not isinstance(getattr(plugin, "name", None), str):
+        raise BadArguments("what its package returns has no name")
+    policy = getattr(plugin, "policy", None)
+    if policy not in get_args(Policy):
+        raise BadArguments(f"policy: must be ignore or fail, not {policy!r}")
+    if not callable(getattr(plugin, "mutate", None)):
+        raise BadArguments("what its package returns has no method mutate")
