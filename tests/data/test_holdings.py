@@ -21,24 +21,24 @@ from tests.data.objects import PROFILE, admit, node_affinity, reader, sources, t
 RECORDED = Path(__file__).parent / "recorded"
 ALLUXIO = (RECORDED / "alluxio-2.9.4.txt").read_text()
 JUICEFS = (RECORDED / "juicefs-0.14.2.txt").read_text()
-GIB = 1 << 30
 
 
 def test_a_recorded_alluxio_worker_says_what_it_holds_by_tier() -> None:
-    expected = Holding({"MEM": GIB + (4 << 20), "HDD": GIB + (7 << 20)}, 12 * GIB)
-    assert parse_metrics(ALLUXIO) == expected, "with the space that it reserves"
+    # 15 blocks of a file of 70 MB, read through it; each tier with the megabyte that it was told to reserve.
+    expected = Holding({"MEM": 61_611_392 + (1 << 20), "SSD": 1 << 20}, 320 << 20)
+    assert parse_metrics(ALLUXIO) == expected
     assert parse_metrics("Worker_CapacityUsed 17\n") == Holding({"MEM": 17})
 
 
 def test_a_recorded_alluxio_worker_without_blocks_holds_nothing() -> None:
     empty = (RECORDED / "alluxio-2.9.4-empty.txt").read_text()
-    assert "Worker_CapacityUsed_10_0_0_7 2.147483648E9" in empty
-    assert parse_metrics(empty) == Holding({}, 12 * GIB)
+    assert "Worker_CapacityUsed_127_0_0_1 2097152.0" in empty
+    assert parse_metrics(empty) == Holding({}, 320 << 20)
 
 
 def test_older_alluxio_workers_have_their_host_elsewhere_in_a_name() -> None:
-    in_the_middle = re.sub(r"^Worker_(\w+?)_10_0_0_7", r"Worker_node_1_\1", ALLUXIO, flags=re.MULTILINE)
-    without = re.sub(r"^Worker_(\w+?)_10_0_0_7", r"Worker_\1", ALLUXIO, flags=re.MULTILINE)
+    in_the_middle = re.sub(r"^Worker_(\w+?)_127_0_0_1", r"Worker_node_1_\1", ALLUXIO, flags=re.MULTILINE)
+    without = re.sub(r"^Worker_(\w+?)_127_0_0_1", r"Worker_\1", ALLUXIO, flags=re.MULTILINE)
     assert [parse_metrics(each) for each in (in_the_middle, without)] == [parse_metrics(ALLUXIO)] * 2
     assert parse_metrics("Cluster_CapacityUsedTierMEM 5\nMaster_CapacityUsed 5\n") == Holding({})
 
