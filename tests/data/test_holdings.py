@@ -2,6 +2,8 @@
 
 import json
 import re
+import socket
+import threading
 from pathlib import Path
 
 import msgspec
@@ -14,6 +16,7 @@ from fairlead.data.holdings import Holding, measure_folder, parse_metrics, repor
 from fairlead.data.mutate import MutateOptions
 from fairlead.data.objects import DATASETS
 from fairlead.data.plugin import LocalityOptions
+from fairlead.data.profile import parse
 from fairlead.data.spec import CacheNode, CacheReport
 from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache
 from tests.data.objects import PROFILE, admit, node_affinity, reader, sources, term, whole
@@ -63,6 +66,37 @@ def test_a_report_joins_folders_and_metrics_and_leaves_out_who_does_not_answer(t
     assert held["ml/logs"].tiers == {"SSD": 6_008_192}
 
 
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        pytest.param(b"garbage\r\n\r\n", "garbage", id="no HTTP"),
+        pytest.param(b"", "Remote end closed connection", id="nothing"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\n\r\n<html>log in</html>", "no metrics of an Alluxio worker", id="another page"
+        ),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\njuicefs_blockcache_bytes 62", "not whole", id="cut off"
+        ),
+        pytest.param(b"HTTP/1.1 503 Busy\r\n\r\njuicefs_blockcache_bytes 5\n", "503", id="an error"),
+    ],
+)
+def test_metrics_that_are_none_are_said_and_not_reported(
+    answer: bytes, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with server.accept()[0] as caller:
+                caller.recv(1 << 16)
+                caller.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert holdings((), (f"ml/imgs=http://127.0.0.1:{server.getsockname()[1]}/metrics",)) == {}
+        thread.join()
+    assert problem in capsys.readouterr().err
+
+
 def test_a_folder_is_measured_and_what_is_in_memory_counts_as_such(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a").write_bytes(b"x" * 100_000)
@@ -83,6 +117,16 @@ def test_a_report_is_what_the_kind_takes() -> None:
 
 
 # --- explain ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_term_about_workers_is_found_in_the_pod_and_shown() -> None:
+    text = "plugins: {serverful: {withoutDataset: [PreferNodesWithoutCache]}}\n"
+    profile = parse(text + "pluginConfig: [{name: PreferNodesWithoutCache, args: {form: workers}}]")
+    pod = admit(reader(), [], profile=profile).pod
+    found = explain(pod, "default", sources([]), profile, MutateOptions(), [])
+    assert [each.is_in_pod for each in found.terms] == [True]
+    assert "100 against pods with role In alluxio-worker," in lines(found)[1]
+
 
 CACHE = CacheMap(
     {"default/hbase": DatasetCache(100.0, 0.0, {"n1": NodeCache(80.0, 80.0), "n2": NodeCache(20.0, 20.0)})},

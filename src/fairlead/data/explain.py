@@ -160,9 +160,10 @@ def _term(note: Note, pod: Mapping[str, Any]) -> TermExplanation:
 
 
 def _is_in(note: Note, pod: Mapping[str, Any]) -> bool:
-    affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
     if note.term is None:
         return True
+    own = (pod.get("spec") or {}).get("affinity") or {}
+    affinity = own.get("podAntiAffinity" if "podAffinityTerm" in note.term else "nodeAffinity") or {}
     if note.effect == "preferred":
         return note.term in (affinity.get(PREFERRED) or [])
     terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or []
