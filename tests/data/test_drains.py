@@ -226,6 +226,16 @@ def test_a_drain_goes_on_from_its_own_beginning() -> None:
     assert world.step().wake_s == pytest.approx(10.0)
 
 
+@pytest.mark.parametrize("wish", ["two", "-1", "1.5", "100001", "１", " 1", "9" * 5000])
+def test_a_wish_that_is_no_number_of_workers_is_taken_back_and_said(wish: str) -> None:
+    world = World(wish=wish)
+    told = [each for each in world.step().intents if isinstance(each, RecordEvent)]
+    assert [each.reason for each in told] == ["ScaleInInvalid"]
+    assert told[0].note.startswith("annotation data.fairlead.io/scale-in-to: must be a number of workers from 0 to")
+    assert len(told[0].note) < 300
+    assert world.step().intents == ()
+
+
 def test_a_cache_runtime_has_its_replicas_below_its_worker() -> None:
     held = runtime("hbase", kind="cache", annotations={SCALE_IN_TO: "0"})
     held["spec"] = {"worker": {"replicas": 2}}
