@@ -142,11 +142,10 @@ class Lab:
             {"kind": "Node", "metadata": {"name": own, "labels": {"kubernetes.io/hostname": own} | labels}}
         )
         amounts = {"cpu": str(cpus), "memory": "64Gi", "pods": "110"}
-        ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}]
-        status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": ready}}
+        status = {"status": {"capacity": amounts, "allocatable": amounts}}
         answer = await self.api.call("PATCH", f"{NODES.path('', own)}/status", status, MERGE)
         assert answer.status == 200, answer
-        # A real API server taints a new node, and the node lifecycle controller takes that away from a ready one.
+        # A real API server taints a new node; the node lifecycle controller would take that away once it is ready.
         await self.patch(NODES, own, {"spec": {"taints": None}})
         return own
 
