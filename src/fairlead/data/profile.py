@@ -5,6 +5,7 @@ plugin's `args` (YAML, or YAML as text) and, of our own, its `policy` (ignore or
 plugin the last counts.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
@@ -16,6 +17,10 @@ from fairlead.data.plugin import BadArguments, Plugin, PluginFactory, Policy
 from fairlead.data.plugins.registry import ALIASES, PLUGINS
 
 MOST_PLUGINS: Final = 64
+MOST_CHARACTERS: Final = 1 << 18
+MOST_VALUES: Final = 10_000
+"""With those that aliases repeat: a small text can stand for more than any machine holds."""
+LONGEST_PROBLEM: Final = 1000
 DEFAULT: Final = """\
 plugins:
   serverful:
@@ -37,6 +42,9 @@ pluginConfig:
 
 class BadProfile(Exception):
     """The profile cannot be used; the message says where and why."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem[:LONGEST_PROBLEM])
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +109,29 @@ def _document(text: str) -> dict[str, Any]:
 
 
 def _load(text: str, otherwise: str) -> Any:
+    if len(text) > MOST_CHARACTERS:
+        raise BadProfile(f"{otherwise} that can be used: longer than {MOST_CHARACTERS} characters")
     try:
-        return yaml.safe_load(text)
+        found = yaml.safe_load(text)
     except RecursionError:
         raise BadProfile(f"{otherwise}: nested too deeply") from None
     except (yaml.YAMLError, ValueError) as problem:  # a ValueError: such as a date in month 13
         raise BadProfile(f"{otherwise}: {' '.join(str(problem).split())}") from None
+    if len(list(itertools.islice(_values(found), MOST_VALUES + 1))) > MOST_VALUES:
+        raise BadProfile(
+            f"{otherwise} that can be used: more than {MOST_VALUES} values, with those that aliases repeat"
+        )
+    return found
+
+
+def _values(tree: Any) -> Iterator[Any]:
+    left = [tree]
+    while left:
+        yield (each := left.pop())
+        if isinstance(each, dict):
+            left += [*each, *each.values()]
+        elif isinstance(each, list | tuple | set):
+            left += each
 
 
 def _configurations(entries: Any) -> Iterator[tuple[str, tuple[Any, Policy | None]]]:
