@@ -370,3 +370,22 @@ async def test_s41_the_label_of_a_dataset_that_is_gone_is_removed_whoever_leads(
     async with drained.running():
         await drained.settle()
     assert drained.labelled(LONG) == [], "its dataset was deleted while nobody looked"
+
+
+async def test_a_reader_that_brings_its_own_fuse_holds_its_node_too() -> None:
+    """Its volume of the dataset is a folder of the node by now: only its labels say what it reads."""
+    hbase = DatasetName("default", "hbase", "u-1")
+    drained = Drained(hbase)
+    spec = {"nodeName": "n1", "volumes": [{"name": "v0", "hostPath": {"path": "/runtime-mnt"}}]}
+    for namespace in ("default", "other"):
+        labels = {"dataset-name.sidecar.fluid.io/fluid-fuse-0": "hbase",
+                  "dataset-namespace.sidecar.fluid.io/fluid-fuse-0": "default"}  # fmt: skip
+        drained.cluster.put("pods", {"metadata": {"name": "p", "namespace": namespace, "labels": labels}, "spec": spec})
+    async with drained.running():
+        drained.wish(hbase, "1")
+        await drained.settle()
+        assert (drained.labelled(hbase), drained.replicas(hbase)) == (["n1"], 2), "it reads on n1"
+        assert drained.view.readers("default/hbase") == {"n1": ("default/p",)}, "nobody speaks for another namespace"
+        drained.cluster.remove("pods", "default/p")
+        await drained.settle()
+        assert drained.replicas(hbase) == 1

@@ -19,7 +19,8 @@ from fairlead.data.plugin import LocalityOptions
 from fairlead.data.profile import parse
 from fairlead.data.spec import CacheNode, CacheReport
 from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache
-from tests.data.objects import PROFILE, admit, node_affinity, reader, sources, term, whole
+from tests.data.objects import PROFILE, SERVERLESS, admit, node_affinity, reader, sources, term, whole
+from tests.data.test_mutations import fuse_objects
 
 RECORDED = Path(__file__).parent / "recorded"
 ALLUXIO = (RECORDED / "alluxio-2.9.4.txt").read_text()
@@ -117,6 +118,16 @@ def test_a_report_is_what_the_kind_takes() -> None:
 
 
 # --- explain ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_with_sidecars_is_explained_by_what_is_still_known() -> None:
+    pod = admit(reader("hbase", labels=SERVERLESS), fuse_objects()).pod
+    cache = CacheMap({"default/hbase": DatasetCache(100.0, 0.0, {"n1": NodeCache(50.0, 50.0)})}, {})
+    options = MutateOptions(locality=LocalityOptions(cache=cache))
+    nodes = [msgspec.convert({"metadata": {"name": name}}, CacheNode) for name in ("n1", "n2")]
+    found = explain(pod, "default", sources(fuse_objects()), PROFILE, options, nodes)
+    assert (found.datasets, found.problem[:29]) == (("default/hbase",), "it brings the fuses of its da")
+    assert [(each.node, each.local_share) for each in found.nodes] == [("n1", 0.5), ("n2", 0.0)]
 
 
 def test_a_term_about_workers_is_found_in_the_pod_and_shown() -> None:

@@ -11,7 +11,7 @@ import pytest
 from fairlead.data.draft import PluginError
 from fairlead.data.facts import MOST_REFERENCES
 from fairlead.data.plugin import LocalityOptions, PluginContext
-from fairlead.data.profile import PluginProfile, Step, parse
+from fairlead.data.profile import DEFAULT, PluginProfile, Step, parse
 from fairlead.engine.locality import CacheMap, DatasetCache
 from fairlead.testing.parity_data import applied
 from tests.data.objects import (
@@ -315,6 +315,28 @@ def test_a_label_leaves_the_script_of_the_fuse_out() -> None:
     assert "postStart" in with_script.pod["spec"]["containers"][0]["lifecycle"]
     assert "lifecycle" not in without.pod["spec"]["containers"][0]
     assert [name for _, name in without.side_objects] == ["check-fluid-mount-ready"]
+
+
+def test_a_pod_that_brings_its_fuse_keeps_its_preferences_whoever_places_it() -> None:
+    """A scheduler that scores cached bytes knows datasets by claims, and the sidecar has replaced those."""
+    text = DEFAULT.replace("FuseSidecar, DatasetUsageInjector]", "FuseSidecar, NodeAffinityWithCache]")
+    options: dict[str, Any] = {"scoring_schedulers": frozenset({"ours"}), "waiting_schedulers": frozenset({"ours"})}
+    placed: dict[str, Any] = {"schedulerName": "ours"}
+    found = admit(reader("hbase", labels=SERVERLESS, **placed), fuse_objects(), profile=parse(text), **options)
+    assert preferred_of(found.pod) == [preferred(100, on(HBASE))]
+    assert preferred_of(admit(reader("hbase", **placed), fuse_objects(), profile=parse(text), **options).pod) == []
+    cache = CacheMap({"default/hbase": DatasetCache(fuse_needs={"cpu": 1})}, {})
+    options |= {"locality": LocalityOptions(cache=cache), "whole_chain": True}
+    found = admit(reader("hbase", labels=SERVERLESS, **placed), fuse_objects(), profile=parse(text), **options)
+    assert preferred_of(found.pod) == [preferred(100, on(HBASE))], "no node's fuse is of use to it"
+
+
+def test_a_sidecar_of_a_dataset_whose_name_no_label_takes_is_refused_in_words() -> None:
+    name = "l" * 64
+    objects = json.loads(json.dumps(fuse_objects()).replace("hbase", name))
+    found = admit(reader(name, labels=SERVERLESS), objects)
+    assert (found.allowed, found.code) == (False, 403)
+    assert found.message.endswith("longer than the 63 characters of a label, by which sidecars name their dataset")
 
 
 def test_a_sidecar_that_cannot_be_injected_refuses_the_pod() -> None:

@@ -229,6 +229,10 @@ class Waits:
             return None
         cache, metadata = self._view.cache, pod.metadata
         readings = tuple(readings_of(cache, metadata.namespace, pod.claims, metadata.annotations))
+        if pod.sidecar_datasets:
+            known = {each.dataset for each in readings}
+            others = (each for each in self._view.datasets_read_by(pod) if each in cache.datasets)
+            readings += tuple(Reading(each) for each in others if each not in known)
         if pod.spec.node_name:
             self._refused.pop(key, None)
             if readings and pod.spec.scheduler_name in self._runtime.offers.locality_schedulers and _unmarked(pod):
