@@ -275,8 +275,8 @@ class Waits:
         self._refused[key] = now_s + REFUSED_RETRY_S, problem
         if problem != before:
             note = f"a DataLoad for the pod cannot be created: {problem}"
-            told = event(PODS, pod.metadata, "PrefetchRefused", note, warning=True, reporter="fairlead-data")
-            await carry_out(self._runtime, [told])
+            refusal_event = event(PODS, pod.metadata, "PrefetchRefused", note, warning=True, reporter="fairlead-data")
+            await carry_out(self._runtime, [refusal_event])
 
     def _has_failed(self, pod: ReaderPod, dataset: str) -> bool:
         load = self._last_load(pod, dataset)

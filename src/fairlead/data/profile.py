@@ -80,7 +80,7 @@ def parse(text: str, installed: Finder = lambda name: None) -> PluginProfile:
     lists = document.get("plugins") or {}
     if not isinstance(lists, dict):
         raise BadProfile("plugins: must have serverful and serverless")
-    made: dict[str, Step] = {}
+    step_of: dict[str, Step] = {}
     chains: dict[tuple[Mode, bool], tuple[Step, ...]] = {}
     for mode in ("serverful", "serverless"):
         group = lists.get(mode) or {}
@@ -95,9 +95,9 @@ def parse(text: str, installed: Finder = lambda name: None) -> PluginProfile:
                 if not isinstance(name, str):
                     raise BadProfile(f"{where}: must be names of plugins, not {name!r}")
                 # One for all the lists that name it: so another package's has one breaker.
-                if name not in made:
-                    made[name] = _step(name, settings, installed, where)
-            chains[mode, with_dataset] = tuple(made[name] for name in names)
+                if name not in step_of:
+                    step_of[name] = _step(name, settings, installed, where)
+            chains[mode, with_dataset] = tuple(step_of[name] for name in names)
     return PluginProfile(chains)
 
 
