@@ -145,6 +145,8 @@ class Lab:
         status = {"status": {"capacity": amounts, "allocatable": amounts}}
         answer = await self.api.call("PATCH", f"{NODES.path('', own)}/status", status, MERGE)
         assert answer.status == 200, answer
+        # A real API server taints a new node; the node lifecycle controller would take that away once it is ready.
+        await self.patch(NODES, own, {"spec": {"taints": None}})
         return own
 
     async def labels(self, node: str) -> dict[str, str]:

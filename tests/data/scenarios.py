@@ -5,8 +5,6 @@ something for everybody, are in scenarios_phases.py; those that need placement o
 scenarios_placed.py. Where an API server has no part in one, or another server is needed, it is elsewhere:
 
     29, 32 (10,000 pods)   data/test_mutations.py, data/test_reviews.py, `scripts/soak reviews`
-    33 to 36, 49, 54, 55   scenarios_placed.py on the embedded cluster alone, and with 50 (by placement)
-                           data/test_locality.py, data/test_groups.py, engine/test_data_locality.py
     37                     data/test_mutations.py (a score, worked out)
     39 (Force)             data/test_drains.py
     44 (kill -9)           journeys/test_data.py, at each step

@@ -16,9 +16,11 @@ from fairlead.data.groups import RELEASED
 from fairlead.data.objects import CLAIMS
 from fairlead.data.spec import CACHE_REPORTS, DATA_GROUPS, NODES
 from fairlead.data.view import GROUP_LABEL
+from fairlead.data.waits import LOCALITY
+from fairlead.engine.locality_wait import LOCALITY_WAIT
 from fairlead.jobs.spec import TYJOBS
 from fairlead.model.kinds import POD_OBJECTS
-from fairlead.model.times import rfc3339
+from fairlead.model.times import parse_time, rfc3339
 from tests.data.lab import ALLUXIO, MERGE, Lab, Scenario
 from tests.data.objects import SERVERFUL, preferred_of, reader, required_of
 from tests.data.scenarios import fuse_objects, key, off, preferred
@@ -137,6 +139,38 @@ async def s39_s44_a_drain_that_another_process_began_is_given_up_at_its_deadline
         return bool((await before.get(ALLUXIO, "hbase"))["spec"]["replicas"] == 1)
 
     await lab.until(is_lowered, "without a reader it comes to its end")
+
+
+async def s45_placement_waits_for_room_on_a_warm_node_without_a_gate(lab: Lab) -> None:
+    warm, cold = [await lab.node(name, cpus, **{LAB: lab.namespace}) for name, cpus in (("warm", 4), ("cold", 16))]
+    await lab.pod("busy", placed(lab, cpu="3", nodeName=warm))
+    await lab.store("hbase", ufsTotal="500.00GiB")
+    await bind(lab, "hbase")
+    await lab.create(report(warm, lab.namespace, "hbase", 400 * GIB))
+
+    async def is_known() -> bool:
+        return f"data.fairlead.io/cl-{lab.namespace}.hbase" in await lab.labels(warm)
+
+    await lab.until(is_known, "what the node holds is known")
+    created = [
+        await lab.pod(name, placed(lab, "hbase", cpu=cpu, annotations={LOCALITY_WAIT: wait}))
+        for name, cpu, wait in (("waits", "2", "node=50s"), ("misses", "4", "node=3s"))
+    ]
+    assert not any("schedulingGates" in pod["spec"] for pod in created)
+
+    async def result(name: str) -> Any:
+        pod = await lab.get(POD_OBJECTS, name)
+        return pod["metadata"]["annotations"].get(LOCALITY) and pod
+
+    missed = await lab.until(lambda: result("misses"), "it goes elsewhere when its time is over")
+    assert (missed["spec"]["nodeName"], missed["metadata"]["annotations"][LOCALITY]) == (cold, "missed")
+    bound = next(each for each in missed["status"]["conditions"] if each["type"] == "PodScheduled")
+    times = [parse_time(each) for each in (missed["metadata"]["creationTimestamp"], bound["lastTransitionTime"])]
+    assert times[1] - times[0] >= timedelta(seconds=2), "times are whole seconds"
+    assert await node_of(lab, "waits") == ""
+    await lab.delete(POD_OBJECTS, "busy")
+    near = await lab.until(lambda: result("waits"), "it gets the room that is free now")
+    assert (near["spec"]["nodeName"], near["metadata"]["annotations"][LOCALITY]) == (warm, "near")
 
 
 async def grouped(lab: Lab, timeout_s: int) -> None:

@@ -226,6 +226,16 @@ def test_a_drain_goes_on_from_its_own_beginning() -> None:
     assert world.step().wake_s == pytest.approx(10.0)
 
 
+@pytest.mark.parametrize("wish", ["two", "-1", "1.5", "100001", "１", " 1", "9" * 5000])
+def test_a_wish_that_is_no_number_of_workers_is_taken_back_and_said(wish: str) -> None:
+    world = World(wish=wish)
+    told = [each for each in world.step().intents if isinstance(each, RecordEvent)]
+    assert [each.reason for each in told] == ["ScaleInInvalid"]
+    assert told[0].note.startswith("annotation data.fairlead.io/scale-in-to: must be a number of workers from 0 to")
+    assert len(told[0].note) < 300
+    assert world.step().intents == ()
+
+
 def test_a_cache_runtime_has_its_replicas_below_its_worker() -> None:
     held = runtime("hbase", kind="cache", annotations={SCALE_IN_TO: "0"})
     held["spec"] = {"worker": {"replicas": 2}}
@@ -360,3 +370,22 @@ async def test_s41_the_label_of_a_dataset_that_is_gone_is_removed_whoever_leads(
     async with drained.running():
         await drained.settle()
     assert drained.labelled(LONG) == [], "its dataset was deleted while nobody looked"
+
+
+async def test_a_reader_that_brings_its_own_fuse_holds_its_node_too() -> None:
+    """Its volume of the dataset is a folder of the node by now: only its labels say what it reads."""
+    hbase = DatasetName("default", "hbase", "u-1")
+    drained = Drained(hbase)
+    spec = {"nodeName": "n1", "volumes": [{"name": "v0", "hostPath": {"path": "/runtime-mnt"}}]}
+    for namespace in ("default", "other"):
+        labels = {"dataset-name.sidecar.fluid.io/fluid-fuse-0": "hbase",
+                  "dataset-namespace.sidecar.fluid.io/fluid-fuse-0": "default"}  # fmt: skip
+        drained.cluster.put("pods", {"metadata": {"name": "p", "namespace": namespace, "labels": labels}, "spec": spec})
+    async with drained.running():
+        drained.wish(hbase, "1")
+        await drained.settle()
+        assert (drained.labelled(hbase), drained.replicas(hbase)) == (["n1"], 2), "it reads on n1"
+        assert drained.view.readers("default/hbase") == {"n1": ("default/p",)}, "nobody speaks for another namespace"
+        drained.cluster.remove("pods", "default/p")
+        await drained.settle()
+        assert drained.replicas(hbase) == 1

@@ -144,8 +144,8 @@ async def turn(cluster: FakeCluster) -> None:
     await settle(200)
 
 
-def status(cluster: FakeCluster) -> Json:
-    return cast("Json", cluster.objects["datagroups"]["default/g"].get("status") or {})
+def status(cluster: FakeCluster, name: str = "g") -> Json:
+    return cast("Json", cluster.objects["datagroups"][f"default/{name}"].get("status") or {})
 
 
 def nodes(cluster: FakeCluster) -> Json:
@@ -291,3 +291,60 @@ def test_resources_of_workers_that_are_no_quantities_are_left_out() -> None:
 
     assert requests({"cpu": "nonsense", "memory": "1Gi"}) == {"memory": "1Gi"}
     assert requests({"cpu": "nonsense"}) == {"cpu": "1"}, "those of the runtime"
+
+
+async def test_a_dataset_that_is_named_twice_has_its_workers_once(cluster: FakeCluster) -> None:
+    async with Process(cluster).leading():
+        cluster.put("datagroups", group(datasets=["hbase", "hbase"]))
+        for name in ("a", "b"):
+            cluster.put("pods", pod(name))
+        await turn(cluster)
+    found = status(cluster)
+    assert (found["phase"], found["nodes"]) == ("Placed", ["gpu2"])
+    assert found["workers"] == [{"pod": "default/hbase-worker-0", "node": "gpu2"}]
+    assert nodes(cluster)["a"] == "gpu2"
+
+
+async def test_a_pod_of_a_group_that_has_the_name_of_a_worker_counts_once(cluster: FakeCluster) -> None:
+    async with Process(cluster).leading():
+        cluster.put("datagroups", group())
+        for name in ("a", "hbase-worker-0"):
+            cluster.put("pods", pod(name))
+        await turn(cluster)
+        assert {name: nodes(cluster)[name] for name in ("a", "hbase-worker-0")} == {
+            "a": "gpu2",
+            "hbase-worker-0": "gpu2",
+        }
+        # Its room is taken once, and what comes later is still placed.
+        cluster.put("pods", pod("later", gpus=0, labels={}))
+        await turn(cluster)
+        assert nodes(cluster)["later"] != ""
+
+
+async def test_two_groups_of_one_dataset_hold_room_for_its_worker_once(cluster: FakeCluster) -> None:
+    other = group(pods=1)
+    other["metadata"]["name"] = "h"
+    async with Process(cluster).leading():
+        cluster.put("datagroups", group(pods=1))
+        cluster.put("datagroups", other)
+        cluster.put("pods", pod("a"))
+        cluster.put("pods", pod("b", labels={GROUP_LABEL: "h"}))
+        for _ in range(3):
+            await turn(cluster)
+        assert {name: nodes(cluster)[name] for name in ("a", "b")} == {"a": "gpu2", "b": "gpu2"}
+        places = {key: each["status"]["workers"] for key, each in cluster.objects["datagroups"].items()}
+        assert places == {"default/g": [{"pod": "default/hbase-worker-0", "node": "gpu2"}], "default/h": []}
+        # gpu2 has four cpus: two for a and b, two for the worker, nothing for another.
+        wish = {"kubernetes.io/hostname": "gpu2"}
+        cluster.put("pods", pod("greedy", gpus=0, labels={}, nodeSelector=wish))
+        await turn(cluster)
+        assert nodes(cluster)["greedy"] == ""
+        cluster.remove("datagroups", "default/g")
+        for _ in range(3):
+            await turn(cluster)
+        held = status(cluster, "h")["workers"]
+        assert [each["pod"] for each in held] == ["default/hbase-worker-0"], "the other group holds it now"
+        cluster.remove("datagroups", "default/h")
+        for _ in range(30):
+            await turn(cluster)
+        assert nodes(cluster)["greedy"] == "gpu2"

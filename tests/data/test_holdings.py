@@ -2,6 +2,8 @@
 
 import json
 import re
+import socket
+import threading
 from pathlib import Path
 
 import msgspec
@@ -14,31 +16,33 @@ from fairlead.data.holdings import Holding, measure_folder, parse_metrics, repor
 from fairlead.data.mutate import MutateOptions
 from fairlead.data.objects import DATASETS
 from fairlead.data.plugin import LocalityOptions
+from fairlead.data.profile import parse
 from fairlead.data.spec import CacheNode, CacheReport
 from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache
-from tests.data.objects import PROFILE, admit, node_affinity, reader, sources, term, whole
+from tests.data.objects import PROFILE, SERVERLESS, admit, node_affinity, reader, sources, term, whole
+from tests.data.test_mutations import fuse_objects
 
 RECORDED = Path(__file__).parent / "recorded"
 ALLUXIO = (RECORDED / "alluxio-2.9.4.txt").read_text()
 JUICEFS = (RECORDED / "juicefs-0.14.2.txt").read_text()
-GIB = 1 << 30
 
 
 def test_a_recorded_alluxio_worker_says_what_it_holds_by_tier() -> None:
-    expected = Holding({"MEM": GIB + (4 << 20), "HDD": GIB + (7 << 20)}, 12 * GIB)
-    assert parse_metrics(ALLUXIO) == expected, "with the space that it reserves"
+    # 15 blocks of a file of 70 MB, read through it; each tier with the megabyte that it was told to reserve.
+    expected = Holding({"MEM": 61_611_392 + (1 << 20), "SSD": 1 << 20}, 320 << 20)
+    assert parse_metrics(ALLUXIO) == expected
     assert parse_metrics("Worker_CapacityUsed 17\n") == Holding({"MEM": 17})
 
 
 def test_a_recorded_alluxio_worker_without_blocks_holds_nothing() -> None:
     empty = (RECORDED / "alluxio-2.9.4-empty.txt").read_text()
-    assert "Worker_CapacityUsed_10_0_0_7 2.147483648E9" in empty
-    assert parse_metrics(empty) == Holding({}, 12 * GIB)
+    assert "Worker_CapacityUsed_127_0_0_1 2097152.0" in empty
+    assert parse_metrics(empty) == Holding({}, 320 << 20)
 
 
 def test_older_alluxio_workers_have_their_host_elsewhere_in_a_name() -> None:
-    in_the_middle = re.sub(r"^Worker_(\w+?)_10_0_0_7", r"Worker_node_1_\1", ALLUXIO, flags=re.MULTILINE)
-    without = re.sub(r"^Worker_(\w+?)_10_0_0_7", r"Worker_\1", ALLUXIO, flags=re.MULTILINE)
+    in_the_middle = re.sub(r"^Worker_(\w+?)_127_0_0_1", r"Worker_node_1_\1", ALLUXIO, flags=re.MULTILINE)
+    without = re.sub(r"^Worker_(\w+?)_127_0_0_1", r"Worker_\1", ALLUXIO, flags=re.MULTILINE)
     assert [parse_metrics(each) for each in (in_the_middle, without)] == [parse_metrics(ALLUXIO)] * 2
     assert parse_metrics("Cluster_CapacityUsedTierMEM 5\nMaster_CapacityUsed 5\n") == Holding({})
 
@@ -63,6 +67,37 @@ def test_a_report_joins_folders_and_metrics_and_leaves_out_who_does_not_answer(t
     assert held["ml/logs"].tiers == {"SSD": 6_008_192}
 
 
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        pytest.param(b"garbage\r\n\r\n", "garbage", id="no HTTP"),
+        pytest.param(b"", "Remote end closed connection", id="nothing"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\n\r\n<html>log in</html>", "no metrics of an Alluxio worker", id="another page"
+        ),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\njuicefs_blockcache_bytes 62", "not whole", id="cut off"
+        ),
+        pytest.param(b"HTTP/1.1 503 Busy\r\n\r\njuicefs_blockcache_bytes 5\n", "503", id="an error"),
+    ],
+)
+def test_metrics_that_are_none_are_said_and_not_reported(
+    answer: bytes, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with server.accept()[0] as caller:
+                caller.recv(1 << 16)
+                caller.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert holdings((), (f"ml/imgs=http://127.0.0.1:{server.getsockname()[1]}/metrics",)) == {}
+        thread.join()
+    assert problem in capsys.readouterr().err
+
+
 def test_a_folder_is_measured_and_what_is_in_memory_counts_as_such(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a").write_bytes(b"x" * 100_000)
@@ -83,6 +118,26 @@ def test_a_report_is_what_the_kind_takes() -> None:
 
 
 # --- explain ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_with_sidecars_is_explained_by_what_is_still_known() -> None:
+    pod = admit(reader("hbase", labels=SERVERLESS), fuse_objects()).pod
+    cache = CacheMap({"default/hbase": DatasetCache(100.0, 0.0, {"n1": NodeCache(50.0, 50.0)})}, {})
+    options = MutateOptions(locality=LocalityOptions(cache=cache))
+    nodes = [msgspec.convert({"metadata": {"name": name}}, CacheNode) for name in ("n1", "n2")]
+    found = explain(pod, "default", sources(fuse_objects()), PROFILE, options, nodes)
+    assert (found.datasets, found.problem[:29]) == (("default/hbase",), "it brings the fuses of its da")
+    assert [(each.node, each.local_share) for each in found.nodes] == [("n1", 0.5), ("n2", 0.0)]
+
+
+def test_a_term_about_workers_is_found_in_the_pod_and_shown() -> None:
+    text = "plugins: {serverful: {withoutDataset: [PreferNodesWithoutCache]}}\n"
+    profile = parse(text + "pluginConfig: [{name: PreferNodesWithoutCache, args: {form: workers}}]")
+    pod = admit(reader(), [], profile=profile).pod
+    found = explain(pod, "default", sources([]), profile, MutateOptions(), [])
+    assert [each.is_in_pod for each in found.terms] == [True]
+    assert "100 against pods with role In alluxio-worker," in lines(found)[1]
+
 
 CACHE = CacheMap(
     {"default/hbase": DatasetCache(100.0, 0.0, {"n1": NodeCache(80.0, 80.0), "n2": NodeCache(20.0, 20.0)})},

@@ -12,7 +12,17 @@ from fairlead.data.names import DatasetName
 from fairlead.data.objects import Claim, Dataset
 from fairlead.data.plugin import LocalityOptions
 from fairlead.data.spec import CacheNode, CacheReport
-from fairlead.engine.locality import NO_CACHE, CacheMap, Reading, local_values, readings_of
+from fairlead.engine.locality import (
+    BYTES_READ,
+    NO_CACHE,
+    CacheMap,
+    DatasetCache,
+    NodeCache,
+    Reading,
+    local_values,
+    readings_of,
+)
+from fairlead.engine.locality_wait import gain_s
 from fairlead.model.times import rfc3339
 from tests.data.objects import admit, claim, dataset, preferred_of, reader, whole
 
@@ -147,3 +157,14 @@ def test_s51_readers_are_counted_on_their_nodes_and_advise_where_workers_are_mis
     assert advice(name, demand["default/hbase"], {"n1"}, 5 * (1 << 30)) == (
         "1 more worker of default/hbase, on n3, would be near 10 readers and save 50 GiB each time these read all of it"
     )
+
+
+@pytest.mark.parametrize("text", ["a=-5,b=5", "a=-1e18,b=1", "a=0,b=-0", "a=-5,b=-5"])
+def test_bytes_that_are_no_size_are_left_out(text: str) -> None:
+    """Of datasets whose size is not known either: what is read of all of them must not come to nothing."""
+    unknown = DatasetCache(0.0, 100.0, {"n1": NodeCache(80.0, 80.0)})
+    cache = CacheMap({"default/a": unknown, "default/b": unknown}, {"default/a": "default/a", "default/b": "default/b"})
+    readings = readings_of(cache, "default", ["a", "b"], {BYTES_READ: text})
+    assert all(each.read_bytes >= 0 for each in readings)
+    assert 0.0 < local_values(cache, readings)["n1"] <= 1.0
+    assert gain_s(cache, readings) >= 0.0

@@ -11,7 +11,7 @@ import pytest
 from fairlead.data.draft import PluginError
 from fairlead.data.facts import MOST_REFERENCES
 from fairlead.data.plugin import LocalityOptions, PluginContext
-from fairlead.data.profile import PluginProfile, Step, parse
+from fairlead.data.profile import DEFAULT, PluginProfile, Step, parse
 from fairlead.engine.locality import CacheMap, DatasetCache
 from fairlead.testing.parity_data import applied
 from tests.data.objects import (
@@ -317,6 +317,28 @@ def test_a_label_leaves_the_script_of_the_fuse_out() -> None:
     assert [name for _, name in without.side_objects] == ["check-fluid-mount-ready"]
 
 
+def test_a_pod_that_brings_its_fuse_keeps_its_preferences_whoever_places_it() -> None:
+    """A scheduler that scores cached bytes knows datasets by claims, and the sidecar has replaced those."""
+    text = DEFAULT.replace("FuseSidecar, DatasetUsageInjector]", "FuseSidecar, NodeAffinityWithCache]")
+    options: dict[str, Any] = {"scoring_schedulers": frozenset({"ours"}), "waiting_schedulers": frozenset({"ours"})}
+    placed: dict[str, Any] = {"schedulerName": "ours"}
+    found = admit(reader("hbase", labels=SERVERLESS, **placed), fuse_objects(), profile=parse(text), **options)
+    assert preferred_of(found.pod) == [preferred(100, on(HBASE))]
+    assert preferred_of(admit(reader("hbase", **placed), fuse_objects(), profile=parse(text), **options).pod) == []
+    cache = CacheMap({"default/hbase": DatasetCache(fuse_needs={"cpu": 1})}, {})
+    options |= {"locality": LocalityOptions(cache=cache), "whole_chain": True}
+    found = admit(reader("hbase", labels=SERVERLESS, **placed), fuse_objects(), profile=parse(text), **options)
+    assert preferred_of(found.pod) == [preferred(100, on(HBASE))], "no node's fuse is of use to it"
+
+
+def test_a_sidecar_of_a_dataset_whose_name_no_label_takes_is_refused_in_words() -> None:
+    name = "l" * 64
+    objects = json.loads(json.dumps(fuse_objects()).replace("hbase", name))
+    found = admit(reader(name, labels=SERVERLESS), objects)
+    assert (found.allowed, found.code) == (False, 403)
+    assert found.message.endswith("longer than the 63 characters of a label, by which sidecars name their dataset")
+
+
 def test_a_sidecar_that_cannot_be_injected_refuses_the_pod() -> None:
     found = admit(reader("hbase", labels=SERVERLESS), whole("hbase"))
     assert (found.allowed, found.message) == (
@@ -464,13 +486,25 @@ def test_s66_an_affinity_of_the_wrong_form_is_left_to_the_server(affinity: Any) 
     ("place", "value", "problem"),
     [
         ((), 5, "the object must be a v1 Pod"),
-        (("metadata", "name"), 5, "metadata.name: must be text"),
-        (("metadata", "ownerReferences"), {}, "metadata.ownerReferences: must be a list of objects"),
-        (("spec", "nodeName"), False, "spec.nodeName: must be text"),
-        (("spec", "containers", 0, "image"), 0, "spec.containers[].image: must be text"),
-        (("spec", "containers", 0, "volumeMounts", 0, "mountPath"), [], "volumeMounts[].mountPath: must be text"),
-        (("spec", "volumes", 0, "persistentVolumeClaim"), "hbase", "persistentVolumeClaim: must be an object"),
-        (("spec", "volumes", 0, "persistentVolumeClaim", "claimName"), ["hbase"], "claimName: must be text"),
+        (("metadata", "name"), 5, "metadata.name: must be text, got 5"),
+        (("metadata", "ownerReferences"), {}, "metadata.ownerReferences: must be a list, got {}"),
+        (("spec", "nodeName"), False, "spec.nodeName: must be text, got false"),
+        (("spec", "containers", 0, "image"), 0, "spec.containers[0].image: must be text, got 0"),
+        (
+            ("spec", "containers", 0, "volumeMounts", 0, "mountPath"),
+            [],
+            "volumeMounts[0].mountPath: must be text, got []",
+        ),
+        (
+            ("spec", "volumes", 0, "persistentVolumeClaim"),
+            "hbase",
+            "Claim: must be an object, got 'hbase'",
+        ),
+        (
+            ("spec", "volumes", 0, "persistentVolumeClaim", "claimName"),
+            ["hbase"],
+            'claimName: must be text, got ["hbase"]',
+        ),
     ],
 )
 def test_s56_a_pod_that_nobody_could_decode_is_a_bad_request(place: Any, value: Any, problem: str) -> None:

@@ -1,8 +1,11 @@
 """Profiles: what is refused, and that a bad one leaves the old in force."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry
 
 from fairlead.data.plugin import Plugin
@@ -88,3 +91,60 @@ def test_the_policy_of_a_plugin_can_be_set() -> None:
     text = "plugins: {serverless: {withDataset: [FuseSidecar]}}\npluginConfig: [{name: FuseSidecar, policy: ignore}]"
     (step,) = parse(text).chain("serverless", True)
     assert step.policy == "ignore"
+
+
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        pytest.param({}, "has no name", id="nothing"),
+        pytest.param({"name": 5}, "has no name", id="a name that is no text"),
+        pytest.param({"name": "X"}, "policy: must be ignore or fail, not None", id="no policy"),
+        pytest.param({"name": "X", "policy": "maybe"}, "policy: must be ignore or fail, not 'maybe'", id="policy"),
+        pytest.param({"name": "X", "policy": "fail"}, "has no method mutate", id="no method"),
+    ],
+)
+def test_what_another_package_returns_is_a_plugin_or_the_profile_is_not_used(made: Any, problem: str) -> None:
+    text = "plugins: {serverful: {withDataset: [X]}}"
+    with pytest.raises(BadProfile, match=f"^pluginConfig: X: .*{problem}"):
+        parse(text, lambda name: lambda arguments: SimpleNamespace(**made))
+
+
+def test_a_package_that_ends_the_process_when_it_is_loaded_is_a_bad_profile() -> None:
+    def leave(name: str) -> None:
+        raise SystemExit(2)
+
+    with pytest.raises(BadProfile, match=r"^pluginConfig: X: SystemExit: 2"):
+        parse("plugins: {serverful: {withDataset: [X]}}", leave)
+
+
+BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12)
+)
+LOOP = "a: &a [*a]\n"
+
+
+@pytest.mark.parametrize("bomb", [BOMB, LOOP], ids=["aliases", "a loop"])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "plugins: {serverful: {withDataset: [*%s]}}",
+        "pluginConfig: [{name: X, policy: *%s}]",
+        "plugins: {serverful: {withDataset: [FilePrefetcher]}}\npluginConfig: [{name: FilePrefetcher, args: *%s}]",
+    ],
+)
+def test_a_small_text_that_stands_for_a_huge_profile_is_refused(bomb: str, rest: str) -> None:
+    with pytest.raises(BadProfile, match="more than 10000 values"):
+        parse(bomb + rest % ("a11" if bomb is BOMB else "a"))
+
+
+def test_arguments_as_text_are_bounded_too() -> None:
+    text = yaml.safe_dump({"pluginConfig": [{"name": "X", "args": BOMB}]})
+    with pytest.raises(BadProfile, match="pluginConfig: X: args are not YAML that can be used: more than 10000"):
+        parse(text)
+
+
+def test_a_profile_beyond_all_bounds_is_refused_in_few_words() -> None:
+    for text in ("#" * (1 << 19), f"plugins: {{serverful: {{withDataset: [{'x' * 100_000}]}}}}"):
+        with pytest.raises(BadProfile) as problem:
+            parse(text)
+        assert len(str(problem.value)) <= 1000

@@ -44,7 +44,7 @@ from fairlead.model.times import rfc3339
 from fairlead.runtime import Offers
 from fairlead.settings import Settings
 from fairlead.testing.clock import ManualClock, settle
-from tests.data.objects import admit, reader, whole
+from tests.data.objects import admit, dataset, reader, whole
 from tests.jobs.cluster import FakeCluster
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -377,6 +377,29 @@ async def test_s53_a_load_that_is_never_created_does_not_hold_the_pods_longer_th
             await settle(20)
         released = {each.name for each in cluster.sent if isinstance(each, Patch)}
         assert released == {"one", "two"}
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_pod_loads_nothing_in_another_namespace() -> None:
+    """Labels of a claim, which its author writes, lead to any dataset."""
+    cluster = FakeCluster(ManualClock(NOW))
+    waits = prefetching(cluster)
+    cluster.put("datasets", dataset("done", "big-data"))
+    labels = {"fluid.io/s-default-hbase": "true", "fluid.io/dataset.referring-name": "done",
+              "fluid.io/dataset.referring-namespace": "big-data"}  # fmt: skip
+    cluster.put("persistentvolumeclaims", {"metadata": {"name": "hbase", "namespace": "default", "labels": labels}})
+    waits._view.refresh()
+    running = asyncio.create_task(waits.controller().run())
+    try:
+        for _ in range(20):
+            await cluster.clock.advance(1.0)
+            await settle(20)
+        assert not [each for each in cluster.sent if isinstance(each, Create)]
+        assert {each.reason for each in cluster.events} == {"PrefetchRefused"}
+        assert len(cluster.events) == 2, "each of the two pods is told once"
+        assert "big-data/done belongs to another namespace" in cluster.events[0].note
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -1,7 +1,10 @@
 """The shell around the webhook: live reads, absent kinds, plugins of others, reviews that are no pods, recordings."""
 
+import asyncio
+import copy
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +18,14 @@ from fairlead.data.draft import Draft
 from fairlead.data.facts import Ref
 from fairlead.data.fluid_reviews import FluidReviews
 from fairlead.data.mutate import MutateOptions
-from fairlead.data.objects import Dataset
-from fairlead.data.plugin import PluginContext
-from fairlead.data.profile import PluginProfile, Step
+from fairlead.data.objects import DATASETS, Dataset
+from fairlead.data.plugin import Plugin, PluginContext, Policy
+from fairlead.data.profile import PluginProfile, Step, parse
 from fairlead.data.running import OPEN_AFTER, OPEN_S, THREADS, PluginRunner
 from fairlead.data.spec import DataGroup
 from fairlead.data.webhook import DataMetrics, DataWebhook, PodRecorder, ProfileFile
 from fairlead.web.admission import GroupVersionKind, Review
-from tests.data.objects import KINDS, dataset, reader, whole
+from tests.data.objects import KINDS, SERVERFUL, SERVERLESS, dataset, reader, whole
 
 
 class Shell:
@@ -135,7 +138,7 @@ async def test_s60_what_is_no_creation_of_a_pod_passes(more: Any) -> None:
 
 class Foreign:
     name = "Foreign"
-    policy = "ignore"
+    policy: Policy = "ignore"
 
     def __init__(self, wait: threading.Event | None = None, problem: str = "") -> None:
         self.wait, self.problem, self.calls = wait, problem, 0
@@ -150,9 +153,9 @@ class Foreign:
         return False
 
 
-def with_plugin(shell: Shell, plugin: Foreign) -> None:
+def with_plugin(shell: Shell, plugin: Plugin) -> None:
     own = shell.profile.current.chain("serverful", True)
-    step = Step(plugin, "ignore", is_foreign=True)  # type: ignore[arg-type]
+    step = Step(plugin, "ignore", is_foreign=True)
     shell.profile.current = PluginProfile({("serverful", True): (step, *own)})
 
 
@@ -294,3 +297,103 @@ async def test_a_direct_scale_down_is_answered_with_the_command(
     if warns:
         assert f"fairlead data scale default/hbase --replicas {after}" in verdict.warnings[0]
     assert (await FluidReviews(list, list, "deny").scale(asked)).allowed == (not warns)
+
+
+class Careless:
+    """Does to a draft, or to the process, what no plugin should."""
+
+    name = "Careless"
+    policy: Policy = "ignore"
+
+    def __init__(self, act: Callable[[Draft], Any]) -> None:
+        self._act = act
+
+    def mutate(self, draft: Draft, context: PluginContext) -> bool:
+        draft.annotate("careless", "was here")
+        return bool(self._act(draft))
+
+
+def leave(draft: Draft) -> None:
+    raise SystemExit(3)
+
+
+def cancel(draft: Draft) -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("act", "problem"),
+    [
+        pytest.param(leave, "SystemExit: 3", id="ends the process"),
+        pytest.param(cancel, "CancelledError", id="cancels"),
+        pytest.param(lambda draft: draft.pod.update(odd=object()), "TypeError", id="no JSON"),
+        pytest.param(lambda draft: draft.spec.update(volumes=7), "spec.volumes: must be a list", id="no pod"),
+        pytest.param(lambda draft: draft.spec.update(affinity=[]), "spec.affinity: must be an object", id="affinity"),
+        pytest.param(lambda draft: setattr(draft, "pod", None), "must be a v1 Pod", id="nothing"),
+        pytest.param(lambda draft: draft.warnings.append(5), "warnings", id="a warning that is no text"),
+        pytest.param(lambda draft: setattr(draft, "warnings", None), "warnings", id="no warnings at all"),
+    ],
+)
+async def test_what_a_careless_plugin_leaves_behind_is_dropped(act: Any, problem: str) -> None:
+    shell = Shell(whole("hbase"), [])
+    with_plugin(shell, Careless(act))
+    verdict = await shell.webhook.by_label(review(reader("hbase")))
+    assert verdict.allowed
+    assert "careless" not in json.dumps(verdict.patch)
+    assert "fluid.io/datasets-in-use" in json.dumps(verdict.patch)
+    (warning,) = verdict.warnings
+    assert warning.startswith("plugin Careless was left out: ")
+    assert problem in warning
+
+
+async def test_a_plugin_that_keeps_its_draft_changes_nothing_later() -> None:
+    kept: list[Draft] = []
+    shell = Shell(whole("hbase"), [])
+    with_plugin(shell, Careless(kept.append))
+    own = shell.profile.current.chain("serverful", True)
+
+    class Meddler:
+        name = "Meddler"
+        policy: Policy = "ignore"
+
+        def mutate(self, draft: Draft, context: PluginContext) -> bool:
+            kept[0].annotate("late", "too late")
+            return False
+
+    shell.profile.current = PluginProfile({("serverful", True): (*own, Step(Meddler(), "ignore"))})
+    verdict = await shell.webhook.by_label(review(reader("hbase")))
+    assert "careless" in json.dumps(verdict.patch)
+    assert "too late" not in json.dumps(verdict.patch)
+
+
+async def test_a_plugin_in_two_lists_has_one_breaker() -> None:
+    plugin, shell = Foreign(problem="no"), Shell(whole("hbase"), [])
+    lists = "{withDataset: [Foreign, DatasetUsageInjector]}"
+    shell.profile.current = parse(
+        f"plugins: {{serverful: {lists}, serverless: {lists}}}", lambda name: lambda arguments: copy.copy(plugin)
+    )
+    warnings: list[str] = []
+    for turn in range(2 * OPEN_AFTER):
+        labels = SERVERFUL if turn % 2 else SERVERLESS
+        verdict = await shell.webhook.by_label(review(reader("hbase", labels=labels)))
+        warnings += verdict.warnings
+    refusal = "plugin Foreign was left out: it failed too often and is not called for a while"
+    assert warnings.count(refusal) == OPEN_AFTER
+
+
+async def test_a_plugin_that_asks_for_what_is_only_on_the_server_has_not_failed() -> None:
+    class Asks:
+        name = "Asks"
+        policy: Policy = "ignore"
+
+        def mutate(self, draft: Draft, context: PluginContext) -> bool:
+            found = context.sources.get(Ref(DATASETS, "default", "far"))
+            draft.annotate("far", found.metadata.name)
+            return False
+
+    shell = Shell(whole("hbase"), [dataset("far")])
+    with_plugin(shell, Asks())
+    for _ in range(2 * OPEN_AFTER):
+        verdict = await shell.webhook.by_label(review(reader("hbase")))
+        assert '"far": "far"' in json.dumps(verdict.patch)
+        assert not verdict.warnings

@@ -27,9 +27,7 @@ from tests.kube.conftest import rig as rig
 from tests.kube.test_data import NAMESPACE, ROLES, SERVICES, never, prepared
 from tests.rigs.kube.servers import DEPLOY, Rig
 
-# The others need nodes that pods are placed on: this server taints those of a lab, as nobody says that they are ready.
-CONTINUED = {name: each for name, each in PLACED.items() if name.startswith("s39_")}
-ALL = {**SCENARIOS, **PHASES, **ALONE, **CONTINUED}
+ALL = {**SCENARIOS, **PHASES, **ALONE, **PLACED}
 
 
 @contextlib.asynccontextmanager
@@ -89,7 +87,7 @@ def outcomes(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str,
         async with serving(rig, profile), api_of(rig.kubeconfig()) as api:
             outcomes = await run_all(api, profile, {**SCENARIOS, **PHASES}, ALONE)
         async with serving(rig, profile, "placement", "jobs", **SETTINGS), api_of(rig.kubeconfig()) as api:
-            return outcomes | await run_all(api, profile, CONTINUED, {})
+            return outcomes | await run_all(api, profile, PLACED, {})
 
     return asyncio.run(run())
 

@@ -135,6 +135,28 @@ async def test_a_withdrawn_gang_gives_its_held_places_back() -> None:
         assert server.writes.bindings == {"other": "n1"}
 
 
+@pytest.mark.parametrize("units", [[["slot"], ["slot"]], [["slot", "slot"]]], ids=["by two units", "twice by one"])
+async def test_a_member_that_is_named_twice_is_placed_once_and_its_room_counted_once(units: list[list[str]]) -> None:
+    def planned(name: str) -> SchedulerPod:
+        pod = wanting(name, cpu="3", labels={"gang": "g"})
+        return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=""))
+
+    source = Source()
+    async with looping(source) as (server, clock):
+        names = [f"g{number}" for number in range(len(units))]
+        for name, members in zip(names, units, strict=True):
+            source.offers.append(gang(name, *(planned(each) for each in members)))
+        server.loop.wake()
+        await clock.advance(2.0)
+        assert len([each for each in source.outcomes if isinstance(each, UnitPlaced)]) == len(units) - 1
+        source.offers += [(name, None) for name in names]
+        server.loop.wake()
+        await clock.advance(2.0)
+        server.put(*(wanting(f"other{number}", cpu="4") for number in range(2)))
+        await clock.advance(2.0)
+        assert sorted(server.writes.bindings.values()) == ["n1", "n2"], "nothing of it is left"
+
+
 # -- order ----------------------------------------------------------------------------------------------------
 
 

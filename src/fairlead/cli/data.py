@@ -4,8 +4,8 @@ Read and written through the kubeconfig, as kubectl does; no running Fairlead is
 """
 
 import asyncio
+import http.client
 import json
-import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -188,13 +188,23 @@ def holdings(folders: tuple[str, ...], urls: tuple[str, ...]) -> dict[str, Holdi
         source, _, url = each.partition("=")
         key, _, medium = source.partition(":")
         try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-                text = answer.read(MOST_BYTES).decode(errors="replace")
-        except (OSError, urllib.error.URLError, ValueError) as problem:
+            held = parse_metrics(_page(url), medium or SSD)
+        except (OSError, http.client.HTTPException, ValueError) as problem:
             click.echo(f"fairlead: {url}: {problem}", err=True)
             continue
-        found[key] = found.get(key, Holding({})) + parse_metrics(text, medium or SSD)
+        found[key] = found.get(key, Holding({})) + held
     return found
+
+
+def _page(url: str) -> str:
+    """The metrics at an address; a ValueError if they are cut off or none of those that we know."""
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+        text: str = answer.read(MOST_BYTES).decode(errors="replace")
+        if getattr(answer, "length", None):
+            raise ValueError("the answer is not whole, or larger than a worker's metrics can be")
+    if parse_metrics(text) == Holding({}):
+        raise ValueError("these are no metrics of an Alluxio worker or of a JuiceFS mount")
+    return text
 
 
 # -- explain and dry-run -----------------------------------------------------------------------------------------------
@@ -297,12 +307,13 @@ def lines(found: DataExplanation) -> list[str]:
 
 
 def _shown(term: Mapping[str, Any]) -> str:
-    inner = term.get("preference") or term
+    apart = (term.get("podAffinityTerm") or {}).get("labelSelector")
+    inner = apart or term.get("preference") or term
     parts = [
         " ".join([each["key"], each["operator"], ",".join(each.get("values") or [])]).strip()
         for each in inner.get("matchExpressions") or ()
     ]
-    weight = f"{term['weight']} for " if "weight" in term else ""
+    weight = f"{term['weight']} {'against pods with' if apart else 'for'} " if "weight" in term else ""
     return weight + " and ".join(parts)
 
 

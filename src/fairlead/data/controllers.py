@@ -229,6 +229,10 @@ class Waits:
             return None
         cache, metadata = self._view.cache, pod.metadata
         readings = tuple(readings_of(cache, metadata.namespace, pod.claims, metadata.annotations))
+        if pod.sidecar_datasets:
+            known = {each.dataset for each in readings}
+            others = (each for each in self._view.datasets_read_by(pod) if each in cache.datasets)
+            readings += tuple(Reading(each) for each in others if each not in known)
         if pod.spec.node_name:
             self._refused.pop(key, None)
             if readings and pod.spec.scheduler_name in self._runtime.offers.locality_schedulers and _unmarked(pod):
@@ -247,26 +251,32 @@ class Waits:
                 self._targets(pod, readings),
             )
         )
-        await self._load(pod, self._loads(step.loads, pod, readings))
+        await self._load(pod, step.loads, readings)
         await carry_out(self._runtime, step.intents)
         return WakeAfter(seconds=step.wake_s) if step.wake_s is not None else None
 
-    async def _load(self, pod: ReaderPod, loads: Sequence[Intent]) -> None:
+    async def _load(self, pod: ReaderPod, loads: Sequence[waits.Load], readings: Sequence[Reading]) -> None:
         """A DataLoad that is refused is tried again, and the pod is told; its time runs on meanwhile."""
         key, now_s = pod.metadata.key, self._runtime.clock.elapsed_s()
         due_s, before = self._refused.get(key, (now_s, ""))
         if not loads or now_s < due_s:
             return
+        # What a pod says makes no object in a namespace where its author may have no right to.
+        own = [each for each in loads if split_key(each.dataset)[0] == pod.metadata.namespace]
+        others = ", ".join(each.dataset for each in loads if each not in own)
+        problem = f"{others} belongs to another namespace and is loaded from there" if others else ""
         try:
-            await carry_out(self._runtime, loads)
-        except Refused as problem:
-            self._refused[key] = now_s + REFUSED_RETRY_S, str(problem)
-            if str(problem) != before:
-                note = f"a DataLoad for the pod cannot be created: {problem}"
-                refusal = event(PODS, pod.metadata, "PrefetchRefused", note, warning=True, reporter="fairlead-data")
-                await carry_out(self._runtime, [refusal])
-        else:
+            await carry_out(self._runtime, self._loads(own, pod, readings))
+        except Refused as refusal:
+            problem = str(refusal)
+        if not problem:
             self._refused.pop(key, None)
+            return
+        self._refused[key] = now_s + REFUSED_RETRY_S, problem
+        if problem != before:
+            note = f"a DataLoad for the pod cannot be created: {problem}"
+            refusal_event = event(PODS, pod.metadata, "PrefetchRefused", note, warning=True, reporter="fairlead-data")
+            await carry_out(self._runtime, [refusal_event])
 
     def _has_failed(self, pod: ReaderPod, dataset: str) -> bool:
         load = self._last_load(pod, dataset)

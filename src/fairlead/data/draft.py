@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from fairlead.model.mistakes import sentence
+
 Expression = Mapping[str, Any]
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -211,15 +213,87 @@ def clone(pod: Mapping[str, Any]) -> dict[str, Any]:
 _NO_TERM: Final[Mapping[str, Any]] = {}
 
 
-_TEXTS: Final[Mapping[str, Sequence[str]]] = {
-    "metadata": ("name", "generateName", "namespace"),
-    "spec": ("nodeName", "schedulerName", "serviceAccountName", "restartPolicy"),
-    "containers": ("name", "image"),
-    "initContainers": ("name", "image"),
-    "volumes": ("name",),
-    "volumeMounts": ("name", "mountPath", "subPath", "mountPropagation"),
-}
-"""Fields that we or others read as text."""
+class _Shape(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The fields that we read, with their types: what else a pod has is not looked at."""
+
+
+class _Mount(_Shape, frozen=True):
+    name: str | None = None
+    mount_path: str | None = None
+    sub_path: str | None = None
+    mount_propagation: str | None = None
+
+
+class _Container(_Shape, frozen=True):
+    name: str | None = None
+    image: str | None = None
+    volume_mounts: list[_Mount] | None = None
+
+
+class _ClaimSource(_Shape, frozen=True):
+    claim_name: str | None = None
+
+
+class _Volume(_Shape, frozen=True):
+    name: str | None = None
+    persistent_volume_claim: _ClaimSource | None = None
+
+
+class _Metadata(_Shape, frozen=True):
+    name: str | None = None
+    generate_name: str | None = None
+    namespace: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[dict[str, Any]] | None = None
+
+
+class _Spec(_Shape, frozen=True):
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    service_account_name: str | None = None
+    restart_policy: str | None = None
+    node_selector: dict[str, str] | None = None
+    scheduling_gates: list[dict[str, Any]] | None = None
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    volumes: list[_Volume] | None = None
+
+
+class _Pod(_Shape, frozen=True):
+    metadata: _Metadata | None = None
+    spec: _Spec | None = None
+
+
+class _Expression(_Shape, frozen=True):
+    key: str = ""
+
+
+class _Term(_Shape, frozen=True):
+    match_expressions: list[_Expression] | None = None
+    match_fields: list[_Expression] | None = None
+
+
+class _Terms(_Shape, frozen=True):
+    node_selector_terms: list[_Term] | None = None
+
+
+class _Preference(_Shape, frozen=True):
+    preference: _Term | None = None
+
+
+class _NodeAffinity(_Shape, frozen=True):
+    required: _Terms | None = msgspec.field(default=None, name=REQUIRED)
+    preferred: list[_Preference] | None = msgspec.field(default=None, name=PREFERRED)
+
+
+class _PodAntiAffinity(_Shape, frozen=True):
+    preferred: list[dict[str, Any]] | None = msgspec.field(default=None, name=PREFERRED)
+
+
+class _Affinity(_Shape, frozen=True):
+    node_affinity: _NodeAffinity | None = None
+    pod_anti_affinity: _PodAntiAffinity | None = None
 
 
 def check_pod(pod: Mapping[str, Any]) -> None:
@@ -228,63 +302,15 @@ def check_pod(pod: Mapping[str, Any]) -> None:
         raise NotAPod("the object must be a v1 Pod")
     if pod.get("kind", "Pod") != "Pod" or pod.get("apiVersion", "v1") != "v1":
         raise NotAPod(f"the object must be a v1 Pod, not {pod.get('apiVersion')} {pod.get('kind')}")
-    metadata, spec = _mapping(pod, "metadata"), _mapping(pod, "spec")
-    for where, tree, name in (("metadata", metadata, "labels"), ("metadata", metadata, "annotations"),
-                              ("spec", spec, "nodeSelector")):  # fmt: skip
-        if not all(isinstance(value, str) for value in _mapping(tree, name, f"{where}.").values()):
-            raise NotAPod(f"{where}.{name}: every value must be text")
-    _check_texts(metadata, "metadata", "metadata")
-    _check_texts(spec, "spec", "spec")
-    _mappings(metadata, "ownerReferences", "metadata.")
-    _mappings(spec, "schedulingGates", "spec.")
-    for name in ("containers", "initContainers", "volumes"):
-        for item in _mappings(spec, name, "spec."):
-            _check_texts(item, name, f"spec.{name}[]")
-            for mount in _mappings(item, "volumeMounts", f"spec.{name}[]."):
-                _check_texts(mount, "volumeMounts", f"spec.{name}[].volumeMounts[]")
-            claim = _mapping(item, "persistentVolumeClaim", f"spec.{name}[].")
-            if not isinstance(claim.get("claimName"), str | None):
-                raise NotAPod(f"spec.{name}[].persistentVolumeClaim.claimName: must be text")
     try:
-        _check_affinity(_mapping(spec, "affinity"))
-    except NotAPod as problem:
-        raise Unpatchable(f"spec.affinity: {problem}") from None
-
-
-def _check_affinity(affinity: Mapping[str, Any]) -> None:
-    node = _mapping(affinity, "nodeAffinity")
-    required = _mapping(node, REQUIRED)
-    preferred = _mappings(node, PREFERRED)
-    terms = [*_mappings(required, "nodeSelectorTerms"), *(_mapping(each, "preference") for each in preferred)]
-    for term in terms:
-        for each in [*_mappings(term, "matchExpressions"), *_mappings(term, "matchFields")]:
-            if not isinstance(each.get("key", ""), str):
-                raise NotAPod("key: must be text")
-    _mappings(_mapping(affinity, "podAntiAffinity"), PREFERRED)
-
-
-def _check_texts(tree: Mapping[str, Any], kind: str, where: str) -> None:
-    for name in _TEXTS[kind]:
-        if not isinstance(tree.get(name), str | None):
-            raise NotAPod(f"{where}.{name}: must be text")
-
-
-def _mapping(tree: Mapping[str, Any], name: str, where: str = "") -> Mapping[str, Any]:
-    found = tree.get(name)
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise NotAPod(f"{where}{name}: must be an object")
-    return found
-
-
-def _mappings(tree: Mapping[str, Any], name: str, where: str = "") -> Sequence[Mapping[str, Any]]:
-    found = tree.get(name)
-    if found is None:
-        return ()
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise NotAPod(f"{where}{name}: must be a list of objects")
-    return found
+        msgspec.convert(pod, _Pod)
+    except msgspec.ValidationError as problem:
+        raise NotAPod(sentence(problem, pod, "").removeprefix(".")) from None
+    affinity = (pod.get("spec") or {}).get("affinity")
+    try:
+        msgspec.convert(affinity, _Affinity | None)
+    except msgspec.ValidationError as problem:
+        raise Unpatchable(sentence(problem, affinity, "spec.affinity")) from None
 
 
 def _node_affinity(pod: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -171,7 +171,14 @@ def _forget(seen: DrainInput) -> list[Intent]:
     """A wish that is no longer one is taken back, so that a later raise does not revive it."""
     annotations = seen.runtime.metadata.annotations if seen.runtime is not None else {}
     stale = {name: None for name in MARKS if name in annotations}
-    return [_annotate(seen, stale)] if stale else []
+    found: list[Intent] = [_annotate(seen, stale)] if stale else []
+    text = annotations.get(SCALE_IN_TO)
+    if seen.runtime is not None and text is not None and whole_number(text, 0, MOST_REPLICAS) is None:
+        note = f"annotation {SCALE_IN_TO}: must be a number of workers from 0 to {MOST_REPLICAS}, not {text[:100]!r}"
+        found.append(
+            event(seen.kind, seen.runtime.metadata, "ScaleInInvalid", note, warning=True, reporter="fairlead-data")
+        )
+    return found
 
 
 def _annotate(seen: DrainInput, annotations: Mapping[str, str | None]) -> Patch:

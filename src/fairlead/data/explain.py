@@ -14,11 +14,14 @@ from fairlead.data.facts import Missing, Sources
 from fairlead.data.mutate import MutateOptions, Mutation, PodReview, mutate
 from fairlead.data.opt_in import DONE
 from fairlead.data.profile import PluginProfile
-from fairlead.data.spec import CacheNode
-from fairlead.engine.locality import local_values, readings_of
+from fairlead.data.spec import SIDECAR_DATASET, CacheNode
+from fairlead.engine.locality import Reading, local_values, readings_of
 from fairlead.model.numbers import whole_number
 
 MOST_ROUNDS: Final = 64
+SIDECARS: Final = (
+    "it brings the fuses of its datasets, whose claims are none of its volumes any more: terms are unknown"
+)
 INT64: Final = (-(2**63), 2**63 - 1)
 
 
@@ -86,6 +89,9 @@ def explain(
     cache = options.locality.cache
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     readings = readings_of(cache, namespace, [each.claim for each in answer.datasets], annotations)
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    brought = tuple(f"{namespace}/{name}" for key, name in labels.items() if key.startswith(SIDECAR_DATASET))
+    readings += [Reading(each) for each in dict.fromkeys(brought) if each in cache.datasets]
     local = local_values(cache, readings)
     affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
     weights = {node.metadata.name: _weight(affinity, node) for node in nodes}
@@ -107,8 +113,8 @@ def explain(
     ]
     return DataExplanation(
         pod=f"{namespace}/{(pod.get('metadata') or {}).get('name', '')}",
-        datasets=tuple(each.physical.key for each in answer.datasets),
-        problem=answer.message or answer.skipped,
+        datasets=tuple(dict.fromkeys((*(each.physical.key for each in answer.datasets), *brought))),
+        problem=answer.message or answer.skipped or (SIDECARS if brought else ""),
         scored_by="DataLocality" if by_bytes else "NodeAffinity",
         terms=terms,
         nodes=tuple(sorted(found, key=lambda each: (not each.is_allowed, -each.score, -each.local_share, each.node))),
@@ -160,9 +166,10 @@ def _term(note: Note, pod: Mapping[str, Any]) -> TermExplanation:
 
 
 def _is_in(note: Note, pod: Mapping[str, Any]) -> bool:
-    affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
     if note.term is None:
         return True
+    own = (pod.get("spec") or {}).get("affinity") or {}
+    affinity = own.get("podAntiAffinity" if "podAffinityTerm" in note.term else "nodeAffinity") or {}
     if note.effect == "preferred":
         return note.term in (affinity.get(PREFERRED) or [])
     terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or []

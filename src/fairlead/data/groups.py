@@ -41,6 +41,10 @@ PLACED_PODS: Final = Kind("", "v1", "pods", "Pod", SchedulerPod)
 """As placement mirrors them."""
 
 
+_DATASET: Final = "data: dataset"
+"""The index of groups."""
+
+
 def group_key(namespace: str, labels: Mapping[str, str]) -> str:
     name = labels.get(GROUP_LABEL, "")
     return f"{namespace}/{name}" if name else ""
@@ -147,7 +151,10 @@ def unit_of_group(
         Member(pod=pod, node=pod.spec.node_name or nodes.get(pod.key, ""))
         for pod in sorted(pods, key=lambda each: each.key)
     ]
-    to_come = [Member(pod=pod, role=WORKER, node=nodes.get(pod.key, "")) for pod in workers]
+    # A name counts once: a dataset may be named twice, and a pod of the group may have the name of a worker.
+    own = {each.pod.key for each in members}
+    unique = {pod.key: pod for pod in workers if pod.key not in own}
+    to_come = [Member(pod=pod, role=WORKER, node=nodes.get(key, "")) for key, pod in unique.items()]
     return Unit(
         key=f"{PREFIX}{group.metadata.key}",
         members=(*members, *to_come),
@@ -175,7 +182,7 @@ class GroupSource(UnitSource):
         self._make_pods = pods
         self._now = now
         self._pods: Mirror[SchedulerPod] | None = None
-        view.groups.add_index("data: dataset", _by_dataset)
+        view.groups.add_index(_DATASET, _by_dataset)
         self._wake: Callable[[], None] = lambda: None
         self._changed: dict[str, None] = {}
         self._offered: set[str] = set()
@@ -197,7 +204,7 @@ class GroupSource(UnitSource):
             while True:
                 changed.clear()
                 for change in groups.drain():
-                    self._changed[change.key] = None
+                    self._see_group(change)
                 for delta in pods.drain():
                     self._see(delta)
                 if self._changed:
@@ -206,6 +213,15 @@ class GroupSource(UnitSource):
         finally:
             groups.close()
             pods.close()
+
+    def _see_group(self, change: Delta[DataGroup]) -> None:
+        self._changed[change.key] = None
+        if change.old is not None and (change.new is None or not change.new.is_open):
+            for key in self._worker_keys(change.old):
+                self._decided.pop(key, None)
+        # Who comes after it may have its workers, or has them no longer.
+        groups = (each for each in (change.old, change.new) if each is not None)
+        self._changed.update(dict.fromkeys(each.metadata.key for group in groups for each in self._rivals(group)))
 
     def _see(self, delta: Delta[SchedulerPod]) -> None:
         for pod in (delta.old, delta.new):
@@ -217,7 +233,7 @@ class GroupSource(UnitSource):
 
     def _groups_of_worker(self, pod: SchedulerPod) -> list[DataGroup]:
         dataset = self._view.dataset_of_worker(pod.metadata.namespace, pod.metadata.labels)
-        return [each for each in self._view.groups.by("data: dataset", dataset) if each.is_open] if dataset else []
+        return [each for each in self._view.groups.by(_DATASET, dataset) if each.is_open] if dataset else []
 
     def begin(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -244,8 +260,9 @@ class GroupSource(UnitSource):
         if len(pods) < (group.spec.pods if group.status.phase == "Waiting" else 1):
             return None
         datasets = [self._worker_input(group, name) for name in group.spec.datasets]
-        workers = worker_pods(group, datasets, pods[0].spec.scheduler_name)
-        if (due := deadline(group)) is not None and self._now() >= due:
+        others = {key for rival in self._rivals(group) if _precedes(rival, group) for key in self._worker_keys(rival)}
+        workers = [each for each in worker_pods(group, datasets, pods[0].spec.scheduler_name) if each.key not in others]
+        if self._is_over(group):
             workers = [each for each in workers if self._pods.get(each.key) is not None]  # no room is held any more
         if len(workers) + len(pods) > MOST_MEMBERS:
             return None
@@ -256,6 +273,26 @@ class GroupSource(UnitSource):
             if there is not None and there.spec.node_name:
                 nodes[worker.key] = there.spec.node_name
         return unit_of_group(group, workers, pods, nodes)
+
+    def _is_over(self, group: DataGroup) -> bool:
+        due = deadline(group)
+        return due is not None and self._now() >= due
+
+    def _rivals(self, group: DataGroup) -> list[DataGroup]:
+        """Other groups that name one of its datasets."""
+        found = {each.metadata.key: each for key in _by_dataset(group) for each in self._view.groups.by(_DATASET, key)}
+        return [each for key, each in found.items() if key != group.metadata.key and each.is_open]
+
+    def _worker_keys(self, group: DataGroup) -> set[str]:
+        """The workers that a group holds room for."""
+        if self._is_over(group):
+            return set()
+        inputs = (self._worker_input(group, name) for name in group.spec.datasets)
+        return {
+            f"{group.metadata.namespace}/{each.set_name}-{number}"
+            for each in inputs
+            for number in range(each.first, each.first + group.spec.worker_replicas)
+        }
 
     def _worker_input(self, group: DataGroup, name: str) -> WorkerInput:
         namespace = group.metadata.namespace
@@ -302,6 +339,15 @@ class GroupSource(UnitSource):
     def lost(self, place: LostPlace) -> None:
         self._decided.pop(place.member, None)
         self._changed[place.unit.removeprefix(PREFIX)] = None
+
+
+def _precedes(group: DataGroup, other: DataGroup) -> bool:
+    """Of two groups that wait for the same worker one holds its room: who has done so, else the older one."""
+
+    def rank(each: DataGroup) -> tuple[bool, str, str]:
+        return not each.status.workers, each.metadata.creation_timestamp or "", each.metadata.name
+
+    return rank(group) < rank(other)
 
 
 def _takes_part(pod: SchedulerPod) -> bool:

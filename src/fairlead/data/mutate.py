@@ -15,6 +15,7 @@ from fairlead.data.draft import Draft, NotAPod, Note, PluginError, Unpatchable, 
 from fairlead.data.facts import DatasetFacts, Missing, Sources, Unready, collect
 from fairlead.data.patch import diff
 from fairlead.data.plugin import LocalityOptions, PluginContext
+from fairlead.data.plugins.fuse_sidecar import FuseSidecar
 from fairlead.data.profile import PluginProfile, Step
 
 MOST_POD_BYTES: Final = 1 << 20 | 1 << 19
@@ -127,10 +128,13 @@ def _run_chain(
     draft = Draft.of(pod)
     mode = opt_in.mode(draft.labels, by_namespace=review.by_namespace)
     spec = pod.get("spec") or {}
-    # Of pods without datasets such a scheduler knows nothing: they keep theirs.
-    scheduler = spec.get("schedulerName", "default-scheduler")
-    draft.preferences = not (datasets and scheduler in options.scoring_schedulers)
     steps = profile.chain(mode, bool(datasets))
+    scheduler = spec.get("schedulerName", "default-scheduler")
+    # Such a scheduler knows datasets by the pod's claims: pods without any, and those whose claims a sidecar replaces,
+    # keep their preferences.
+    brings_fuse = mode == "serverless" and any(step.plugin.name == FuseSidecar.name for step in steps)
+    shows_claims = bool(datasets) and not brings_fuse
+    draft.preferences = not (shows_claims and scheduler in options.scoring_schedulers)
     context = PluginContext(
         datasets,
         sources,
@@ -140,7 +144,7 @@ def _run_chain(
         options.locality,
         options.now,
         options.releases_gates,
-        scheduler in options.waiting_schedulers,
+        shows_claims and scheduler in options.waiting_schedulers,
     )
     runs: list[PluginRun] = []
     additions = options.additions if mode and datasets else ()

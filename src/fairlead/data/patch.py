@@ -3,32 +3,36 @@
 `remove` and `test` would turn a race with another webhook into a failed request; what loses a key is replaced whole.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
-
-def diff(old: Any, new: Any) -> list[dict[str, Any]]:
-    return list(_diff(old, new, ""))
+Patch = list[dict[str, Any]]
 
 
-def _diff(old: Any, new: Any, path: str) -> Iterator[dict[str, Any]]:
-    if isinstance(old, dict | list) and old == new:
-        return
-    if isinstance(old, dict) and isinstance(new, dict) and not old.keys() - new.keys():
-        for key in sorted(new):
+def diff(old: Any, new: Any) -> Patch:
+    patch: Patch = []
+    if not _same(old, new):
+        _diff(old, new, "", patch)
+    return patch
+
+
+def _diff(old: Any, new: Any, path: str, patch: Patch) -> None:
+    """Of two trees that are not the same."""
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() <= new.keys():
+        for key in sorted(key for key, value in new.items() if key not in old or not _same(old[key], value)):
             where = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
             if key in old:
-                yield from _diff(old[key], new[key], where)
+                _diff(old[key], new[key], where, patch)
             else:
-                yield {"op": "add", "path": where, "value": new[key]}
+                patch.append({"op": "add", "path": where, "value": new[key]})
     elif isinstance(old, list) and isinstance(new, list) and (places := _aligned(old, new)) is not None:
         for index, value in enumerate(new):
             if index not in places:
-                yield {"op": "add", "path": f"{path}/{index}", "value": value}
+                patch.append({"op": "add", "path": f"{path}/{index}", "value": value})
         for index, before in places.items():
-            yield from _diff(old[before], new[index], f"{path}/{index}")
-    elif not _same(old, new):
-        yield {"op": "replace", "path": path, "value": new}
+            if not _same(old[before], new[index]):
+                _diff(old[before], new[index], f"{path}/{index}", patch)
+    else:
+        patch.append({"op": "replace", "path": path, "value": new})
 
 
 def _aligned(old: list[Any], new: list[Any]) -> dict[int, int] | None:

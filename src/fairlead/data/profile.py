@@ -5,6 +5,7 @@ plugin's `args` (YAML, or YAML as text) and, of our own, its `policy` (ignore or
 plugin the last counts.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
@@ -16,6 +17,10 @@ from fairlead.data.plugin import BadArguments, Plugin, PluginFactory, Policy
 from fairlead.data.plugins.registry import ALIASES, PLUGINS
 
 MOST_PLUGINS: Final = 64
+MOST_CHARACTERS: Final = 1 << 18
+MOST_VALUES: Final = 10_000
+"""With those that aliases repeat: a small text can stand for more than any machine holds."""
+LONGEST_PROBLEM: Final = 1000
 DEFAULT: Final = """\
 plugins:
   serverful:
@@ -37,6 +42,9 @@ pluginConfig:
 
 class BadProfile(Exception):
     """The profile cannot be used; the message says where and why."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem[:LONGEST_PROBLEM])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,7 @@ def parse(text: str, installed: Finder = lambda name: None) -> PluginProfile:
     lists = document.get("plugins") or {}
     if not isinstance(lists, dict):
         raise BadProfile("plugins: must have serverful and serverless")
+    step_of: dict[str, Step] = {}
     chains: dict[tuple[Mode, bool], tuple[Step, ...]] = {}
     for mode in ("serverful", "serverless"):
         group = lists.get(mode) or {}
@@ -82,8 +91,13 @@ def parse(text: str, installed: Finder = lambda name: None) -> PluginProfile:
             names = group.get(key) or []
             if not isinstance(names, list) or len(names) > MOST_PLUGINS:
                 raise BadProfile(f"{where}: must be a list of at most {MOST_PLUGINS} plugins")
-            steps = tuple(_step(name, settings, installed, where) for name in names)
-            chains[mode, with_dataset] = steps
+            for name in names:
+                if not isinstance(name, str):
+                    raise BadProfile(f"{where}: must be names of plugins, not {name!r}")
+                # One for all the lists that name it: so another package's has one breaker.
+                if name not in step_of:
+                    step_of[name] = _step(name, settings, installed, where)
+            chains[mode, with_dataset] = tuple(step_of[name] for name in names)
     return PluginProfile(chains)
 
 
@@ -95,12 +109,29 @@ def _document(text: str) -> dict[str, Any]:
 
 
 def _load(text: str, otherwise: str) -> Any:
+    if len(text) > MOST_CHARACTERS:
+        raise BadProfile(f"{otherwise} that can be used: longer than {MOST_CHARACTERS} characters")
     try:
-        return yaml.safe_load(text)
+        found = yaml.safe_load(text)
     except RecursionError:
         raise BadProfile(f"{otherwise}: nested too deeply") from None
     except (yaml.YAMLError, ValueError) as problem:  # a ValueError: such as a date in month 13
         raise BadProfile(f"{otherwise}: {' '.join(str(problem).split())}") from None
+    if len(list(itertools.islice(_values(found), MOST_VALUES + 1))) > MOST_VALUES:
+        raise BadProfile(
+            f"{otherwise} that can be used: more than {MOST_VALUES} values, with those that aliases repeat"
+        )
+    return found
+
+
+def _values(tree: Any) -> Iterator[Any]:
+    left = [tree]
+    while left:
+        yield (each := left.pop())
+        if isinstance(each, dict):
+            left += [*each, *each.values()]
+        elif isinstance(each, list | tuple | set):
+            left += each
 
 
 def _configurations(entries: Any) -> Iterator[tuple[str, tuple[Any, Policy | None]]]:
@@ -119,9 +150,7 @@ def _configurations(entries: Any) -> Iterator[tuple[str, tuple[Any, Policy | Non
         yield ALIASES.get(name, name), (arguments, policy)
 
 
-def _step(name: Any, settings: Mapping[str, tuple[Any, Policy | None]], installed: Finder, where: str) -> Step:
-    if not isinstance(name, str):
-        raise BadProfile(f"{where}: must be names of plugins, not {name!r}")
+def _step(name: str, settings: Mapping[str, tuple[Any, Policy | None]], installed: Finder, where: str) -> Step:
     known = ALIASES.get(name, name)
     own = PLUGINS.get(known)
     arguments, policy = settings.get(known, (None, None))
@@ -130,10 +159,23 @@ def _step(name: Any, settings: Mapping[str, tuple[Any, Policy | None]], installe
         if factory is None:
             raise BadProfile(f"{where}: there is no plugin {name!r}; there are {', '.join(PLUGINS)}")
         plugin = factory(arguments)
+        if own is None:
+            _check_foreign(plugin)
         return Step(plugin, policy or plugin.policy, is_foreign=own is None)
     except BadProfile:
         raise
     except BadArguments as problem:
         raise BadProfile(f"pluginConfig: {name}: {problem}") from None
-    except Exception as problem:  # of another package: its import, or what it makes of its arguments
+    except (Exception, SystemExit) as problem:  # of another package: its import, or what it makes of its arguments
         raise BadProfile(f"pluginConfig: {name}: {type(problem).__name__}: {problem}") from None
+
+
+def _check_foreign(plugin: Any) -> None:
+    """BadArguments if what another package returned is no Plugin."""
+    if not isinstance(getattr(plugin, "name", None), str):
+        raise BadArguments("what its package returns has no name")
+    policy = getattr(plugin, "policy", None)
+    if policy not in get_args(Policy):
+        raise BadArguments(f"policy: must be ignore or fail, not {policy!r}")
+    if not callable(getattr(plugin, "mutate", None)):
+        raise BadArguments("what its package returns has no method mutate")

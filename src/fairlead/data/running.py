@@ -15,7 +15,8 @@ from typing import Final, cast
 
 import structlog
 
-from fairlead.data.draft import Draft, PluginError
+from fairlead.data.draft import Draft, PluginError, check_pod
+from fairlead.data.facts import Missing, Unready
 from fairlead.data.mutate import LatePlugin, run_here
 from fairlead.data.plugin import ENTRY_POINTS, Plugin, PluginContext, PluginFactory
 from fairlead.data.profile import Step
@@ -65,8 +66,11 @@ class PluginThreads:
         def call() -> None:
             try:
                 future.set_result(plugin.mutate(draft, context))
-            except BaseException as problem:
+            except Exception as problem:
                 future.set_exception(problem)
+            except BaseException as problem:
+                # A SystemExit would end the process of whoever asks for the result.
+                future.set_exception(PluginError(f"failed: {type(problem).__name__}: {problem}"))
             finally:
                 self._free.release()
 
@@ -106,12 +110,27 @@ class PluginRunner:
         # The thread may go on after its time: it has a draft of its own.
         theirs = draft.copy()
         try:
-            stops = foreign.threads.submit(step.plugin, theirs, context).result(budget_s)
-        except FutureTimeout:
-            foreign.breaker.count(False, self._now_s())
-            raise LatePlugin(f"did not end within {budget_s:.3g} s") from None
+            future = foreign.threads.submit(step.plugin, theirs, context)
+            try:
+                problem = future.exception(budget_s)
+            except FutureTimeout:
+                raise LatePlugin(f"did not end within {budget_s:.3g} s") from None
+            if problem is not None:
+                raise problem
+            after = _checked(theirs)
+        except (Missing, Unready):
+            raise  # what it asked for is not mirrored, or not ready: no failure of the plugin
         except Exception:
             foreign.breaker.count(False, self._now_s())
             raise
         foreign.breaker.count(True, self._now_s())
-        return theirs, bool(stops)
+        return after, bool(future.result())
+
+
+def _checked(theirs: Draft) -> Draft:
+    """What a plugin made of its draft: a pod still, and apart from what the plugin may have kept of it."""
+    if not isinstance(theirs.warnings, list) or not all(isinstance(each, str) for each in theirs.warnings):
+        raise PluginError("its warnings are no texts")
+    after = theirs.copy()
+    check_pod(after.pod)
+    return after

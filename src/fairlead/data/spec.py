@@ -110,6 +110,10 @@ DATA_GROUPS = Kind(GROUP, VERSION, "datagroups", "DataGroup", DataGroup)
 # --- what is read of other kinds --------------------------------------------------------------------------------------
 
 
+SIDECAR_DATASET: Final = "dataset-name.sidecar.fluid.io/"
+"""Before the name of a sidecar, in the label of a pod that has the dataset's name."""
+
+
 class ClaimSource(ApiStruct, frozen=True):
     claim_name: str = ""
 
@@ -146,6 +150,16 @@ class ReaderPod(PodState, ApiStruct, frozen=True):
     def claims(self) -> list[str]:
         found = (each.persistent_volume_claim for each in self.spec.volumes or ())
         return list(dict.fromkeys(each.claim_name for each in found if each is not None))
+
+    @property
+    def sidecar_datasets(self) -> list[str]:
+        """Datasets (namespace/name) whose fuse the pod brings itself: their claims are none of its volumes any more.
+
+        A pod reads datasets of its own namespace, so no label speaks of another.
+        """
+        own = self.metadata.namespace
+        names = (value for key, value in self.metadata.labels.items() if key.startswith(SIDECAR_DATASET))
+        return list(dict.fromkeys(f"{own}/{name}" for name in names))
 
     def is_gated(self, gate: str) -> bool:
         return any(each.name == gate for each in self.spec.scheduling_gates or ())

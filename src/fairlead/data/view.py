@@ -51,6 +51,10 @@ def _by_claim(pod: ReaderPod) -> Iterable[str]:
     return () if pod.is_finished else [f"{pod.metadata.namespace}/{claim}" for claim in pod.claims]
 
 
+def _by_sidecar(pod: ReaderPod) -> Iterable[str]:
+    return () if pod.is_finished else pod.sidecar_datasets
+
+
 def worker_label(namespace: str, labels: Mapping[str, str]) -> str:
     """What the labels of a worker say of its dataset; nothing of other pods: the fuses of a dataset have its label
     too."""
@@ -109,6 +113,7 @@ class ClusterView:
             indexes={
                 "data: node": _by_node,
                 "data: claim": _by_claim,
+                "data: sidecar": _by_sidecar,
                 "data: dataset": _by_dataset,
                 "data: group": _by_group,
             },
@@ -212,21 +217,22 @@ class ClusterView:
     def readers(self, dataset: str) -> dict[str, tuple[str, ...]]:
         """Pods that mount a dataset and are not finished, by node."""
         found: dict[str, set[str]] = {}
-        # From the mirrors, not from the map: it is a moment older, and a drain must miss nobody.
-        for name in self._leading_to(dataset):
-            for claim in self.objects[CLAIMS.name].by("data: dataset", name):
-                for pod in self.pods.by("data: claim", claim.metadata.key):
-                    if pod.spec.node_name:
-                        found.setdefault(pod.spec.node_name, set()).add(pod.metadata.key)
+        for pod in self._pods_with(dataset):
+            if pod.spec.node_name:
+                found.setdefault(pod.spec.node_name, set()).add(pod.metadata.key)
         return {node: tuple(sorted(pods)) for node, pods in found.items()}
 
     def waiting_readers(self, dataset: str) -> list[ReaderPod]:
         """Pods that mount a dataset and have no node."""
-        claims = (
-            claim for name in self._leading_to(dataset) for claim in self.objects[CLAIMS.name].by("data: dataset", name)
-        )
-        pods = (pod for claim in claims for pod in self.pods.by("data: claim", claim.metadata.key))
-        return [pod for pod in pods if not pod.spec.node_name][:MOST_EVENTS]
+        return [pod for pod in self._pods_with(dataset) if not pod.spec.node_name][:MOST_EVENTS]
+
+    def _pods_with(self, dataset: str) -> Iterator[ReaderPod]:
+        """Pods that mount a dataset, by a claim or by a fuse of their own, and are not finished."""
+        # From the mirrors, not from the map: it is a moment older, and a drain must miss nobody.
+        for name in self._leading_to(dataset):
+            for claim in self.objects[CLAIMS.name].by("data: dataset", name):
+                yield from self.pods.by("data: claim", claim.metadata.key)
+            yield from self.pods.by("data: sidecar", name)
 
     def _leading_to(self, dataset: str) -> set[str]:
         """The dataset, and those that refer to it."""
@@ -275,7 +281,8 @@ class ClusterView:
     def datasets_read_by(self, pod: ReaderPod) -> list[str]:
         mirror = self.objects[CLAIMS.name]
         claims = (mirror.get(f"{pod.metadata.namespace}/{claim}") for claim in pod.claims)
-        keys = (key for each in claims if each is not None for key in cache_map.dataset_keys(each))
+        keys = [key for each in claims if each is not None for key in cache_map.dataset_keys(each)]
+        keys += pod.sidecar_datasets
         return list(dict.fromkeys(root_of(key, self.objects[DATASETS.name].get) for key in keys))
 
     def zones(self) -> dict[str, str]:

@@ -126,7 +126,7 @@ def _is_ahead(seen: WaitInput) -> bool:
     """Whether a new pod came before what we know of its claims: admission may have read them from the server."""
     created_at = parse_time_or_none(seen.pod.metadata.creation_timestamp)
     is_new = created_at is not None and (seen.now - created_at).total_seconds() < AHEAD_S
-    return is_new and not seen.readings and bool(seen.pod.claims)
+    return is_new and not seen.readings and bool(seen.pod.claims or seen.pod.sidecar_datasets)
 
 
 def _plan_locality(seen: WaitInput) -> WaitStep:

@@ -121,9 +121,11 @@ def parse_bytes_read(text: str) -> dict[str, float]:
     for part in text.split(",") if text else ():
         claim, _, size = part.partition("=")
         try:
-            found[claim.strip()] = float(whole(nanos(size.strip())))
+            read = float(whole(nanos(size.strip())))
         except ValueError:
             continue
+        if read > 0:
+            found[claim.strip()] = read
     return found
 
 

@@ -5,6 +5,7 @@ hears of it; what the source then writes or fails to write comes back as its nex
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -213,6 +214,10 @@ class Units:
             self.line.failed(unit.key, now_s)  # a binding under way: its end comes first
             return None
         self.ahead.arrange(unit.priority, unit.run_s, self._clock.now().timestamp(), own=unit.key)
+        if twice := self._placed_already(unit):
+            log.warning("unit waits: a member has a place already", unit=unit.key, member=twice)
+            self.line.failed(unit.key, now_s)
+            return None
         outcome, eviction = self._decide(name, unit)
         if isinstance(outcome, UnitPlaced):
             self._place(waiting, outcome)
@@ -220,6 +225,12 @@ class Units:
             outcome = self._refuse(name, waiting, outcome, eviction)
         waiting.source.decided(outcome)
         return isinstance(outcome, UnitPlaced)
+
+    def _placed_already(self, unit: Unit) -> str:
+        """A member that would be placed twice: named by two units, or twice by one. The table counts a name once."""
+        names = Counter(member.pod.uid for member in unit.members)
+        taken = self._table.occupants
+        return next((each.pod.key for each in unit.waiting if names[each.pod.uid] > 1 or each.pod.uid in taken), "")
 
     def decide_member(self, pod: SchedulerPod, member: str) -> bool | None:
         """A member's pod goes to its place, or nowhere; without one it waits for the source's next word."""

@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from fairlead.data.draft import Draft, PluginError
 from fairlead.data.facts import DatasetFacts, Ref, collect
+from fairlead.data.names import LONGEST_NAME
 from fairlead.data.objects import DAEMON_SETS, VOLUMES, DaemonSet, Volume
 from fairlead.data.opt_in import DEPRECATED_SERVERLESS, is_serverless
 from fairlead.data.plugin import PluginContext, Policy
+from fairlead.data.spec import SIDECAR_DATASET
 
 FUSE: Final = "fluid-fuse"
 INIT_FUSE: Final = "init-fluid-fuse"
@@ -271,7 +273,12 @@ def _free_name(name: str, draft: Draft) -> str:
 
 
 def _prepend(draft: Draft, dataset: DatasetFacts, kind: str, container: Mapping[str, Any], name: str) -> None:
+    if len(dataset.dataset.name) > LONGEST_NAME:
+        raise PluginError(
+            f"dataset {dataset.dataset.key}: its name is longer than the {LONGEST_NAME} characters of a label, "
+            "by which sidecars name their dataset"
+        )
     draft.set_items(kind, [{**copy.deepcopy(dict(container)), "name": name}, *draft.items(kind)])
     draft.label(f"dataset-namespace.sidecar.fluid.io/{name}", dataset.dataset.namespace)
-    draft.label(f"dataset-name.sidecar.fluid.io/{name}", dataset.dataset.name)
+    draft.label(f"{SIDECAR_DATASET}{name}", dataset.dataset.name)
     draft.note("container", f"{name} mounts {dataset.dataset.key} inside the pod")

@@ -22,7 +22,8 @@ class PreferFuse:
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
         known = context.locality.cache.datasets
-        for dataset in sorted({each.physical for each in context.datasets}):
+        mounted = set(draft.claim_of_volume().values())  # without those whose fuse the pod brings itself
+        for dataset in sorted({each.physical for each in context.datasets if each.claim in mounted}):
             if dataset.key not in known or not known[dataset.key].fuse_needs or is_pinned(draft):
                 continue
             try:
