@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.placement.replay import read, replay
+from fairlead.placement.replay import encode, read, replay
 from tests.jobs.lab import SCENARIO, Lab
 from tests.jobs.scenarios import Scenario, policy
 
@@ -110,8 +110,10 @@ async def s77_s78_what_if_is_what_a_submit_gets_and_the_decision_replays(lab: La
     kept = (await lab.ask(f"/decisions?namespace={lab.namespace}"))["decisions"]
     gangs = [each["id"] for each in kept if len(each["pods"]) == 7]
     assert gangs
-    document = read(msgspec.json.encode(await lab.ask(f"/decisions/{gangs[0]}")))
+    texts = [msgspec.json.encode(await lab.ask(f"/decisions/{gangs[0]}")) for _ in range(2)]
+    document = read(texts[0])
     assert replay(document) == []
+    assert texts == [encode(document)] * 2, "the same bytes, asked and replayed"
     assert sorted(place.node for place in document.result.places) == sorted(nodes)
 
 
