@@ -12,8 +12,7 @@ import msgspec
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.mirror import Mirror
 from fairlead.engine.unit import NoTrial, Trials, Unit
-from fairlead.jobs.allocations import decode
-from fairlead.jobs.explain import amount, sentence
+from fairlead.jobs.explain import amount, counted, explain_refusal, sentence
 from fairlead.jobs.observed import JobInput
 from fairlead.jobs.order import PendingJob, exceeds_quota, fits_quota_alone, head, quota_sentence, strict_sentence
 from fairlead.jobs.source import JobSource
@@ -24,7 +23,6 @@ from fairlead.jobs.spec import (
     Explain,
     JobSpec,
     JobStatus,
-    QueueSpec,
     TYJob,
     parse_spec,
     parse_status,
@@ -167,7 +165,8 @@ class JobApi:
                 ahead=tuple(ahead),
                 share=next((self._source.cluster().share(each) for each in pending if each.key == key), 0.0),
                 quorum=spec.quorum if isinstance(spec, JobSpec) else 0,
-                explain=status.explain,
+                # As holders and message: of the last decision, which is in the status a little later.
+                explain=explain_refusal(refused) if refused is not None else status.explain,
                 holders=tuple(holders),
                 evicting=len(refused.evicting) if refused is not None else 0,
                 reserved_nodes=len(refused.reserved) if refused is not None else 0,
@@ -206,6 +205,9 @@ class JobApi:
         if (held := self._held_by_queue(spec, requests)) is not None:
             return Answer(held)
         answer = await self._on_copy(unit, lambda table: what_if(table, unit))
+        if answer.fits == "Now" and (later := 1 + spec.total - len(unit.members)):
+            message = f"{answer.message}; {counted(later, 'worker')} more, one by one, as the queue's quota allows"
+            answer = msgspec.structs.replace(answer, message=message)
         if answer.after:
             visible = await self._visible(call, answer.after)
             message = answer.message.replace(f"job {answer.after}", visible if visible == HIDDEN else f"job {visible}")
@@ -272,13 +274,11 @@ class JobApi:
         if trial.problem:
             raise Problem(422, "TemplateRefused", trial.problem)
         seen = JobInput(metadata, msgspec.structs.replace(spec, suspend=False), JobStatus())
-        unit = unit_of(seen, seen.status, decode(seen.status.allocations, spec), trial.planned, self._clock.now(), _ANY)
+        queue = self._source.cluster().queue(spec.queue)
+        unit = unit_of(seen, seen.status, {}, trial.planned, self._clock.now(), queue)
         if unit is None:
             raise Problem(400, "Invalid", "spec.terminating: such a job is not planned")
-        return spec, unit, pending_job(seen, seen.status, unit, self._source.cluster().queue(spec.queue))
-
-
-_ANY: Final = QueueSpec()
+        return spec, unit, pending_job(seen, seen.status, unit, queue)
 
 
 def _decoded(body: bytes, struct: Any) -> Any:
