@@ -141,6 +141,9 @@ async def test_what_if_in_a_queue_with_a_quota_is_the_first_decision_of_a_submit
     answer = await setting.ask(setting.api.what_if, "lab", body=manifest)
     assert (answer["fits"], sum(answer["places"].values())) == ("Now", 2)
     assert answer["message"].endswith("; 2 workers more, one by one, as the queue's quota allows")
+    compared = await setting.ask(setting.api.compare, "lab", body={"job": manifest, "policies": ["Gang", "BinPack"]})
+    # Policies are compared over the whole job: three of its four pods have room.
+    assert [each.get("pods", 0) for each in compared["comparisons"]] == [0, 3]
     key = setting.cluster.submit("new", manifest["spec"])
     await turn(setting.cluster, 6)
     assert len(setting.cluster.pods("new")) == 3, "the leader and what the quota allows"

@@ -23,6 +23,7 @@ from fairlead.jobs.spec import (
     Explain,
     JobSpec,
     JobStatus,
+    QueueSpec,
     TYJob,
     parse_spec,
     parse_status,
@@ -219,7 +220,7 @@ class JobApi:
         if unknown := [each for each in body.policies if each not in BASIC_POLICIES]:
             known = ", ".join(BASIC_POLICIES)
             raise Problem(400, "BadRequest", f"policies: {unknown[0][:100]!r} is not one of {known}")
-        spec, unit, _ = await self._unit(call, body.job)
+        spec, unit, _ = await self._unit(call, body.job, is_whole=True)
         policies, placement = tuple(dict.fromkeys(body.policies)), spec.scheduler_policy.placement
         found = await self._on_copy(unit, lambda table: compare(table, unit, policies, placement))
         return Answer(CompareAnswer(comparisons=tuple(found)))
@@ -247,8 +248,11 @@ class JobApi:
         except NoTrial as problem:
             raise Problem(503, "Unavailable", str(problem), retry_after_s=2.0) from None
 
-    async def _unit(self, call: Call, manifest: dict[str, Any]) -> tuple[JobSpec, Unit, PendingJob]:
-        """The job as it would be offered, with pods as the server would store them, and as its queue would see it."""
+    async def _unit(
+        self, call: Call, manifest: dict[str, Any], *, is_whole: bool = False
+    ) -> tuple[JobSpec, Unit, PendingJob]:
+        """The job as it would be offered, or all of it, with pods as the server would store them, and as its queue
+        would see it."""
         if manifest.get("kind") not in (None, TYJOBS.kind):
             raise Problem(400, "BadRequest", f"kind: must be {TYJOBS.kind}, not {manifest.get('kind')!r}")
         try:
@@ -275,7 +279,7 @@ class JobApi:
             raise Problem(422, "TemplateRefused", trial.problem)
         seen = JobInput(metadata, msgspec.structs.replace(spec, suspend=False), JobStatus())
         queue = self._source.cluster().queue(spec.queue)
-        unit = unit_of(seen, seen.status, {}, trial.planned, self._clock.now(), queue)
+        unit = unit_of(seen, seen.status, {}, trial.planned, self._clock.now(), QueueSpec() if is_whole else queue)
         if unit is None:
             raise Problem(400, "Invalid", "spec.terminating: such a job is not planned")
         return spec, unit, pending_job(seen, seen.status, unit, queue)
