@@ -22,6 +22,11 @@ from tests.jobs.kit import META, spec_json
         pytest.param("kind: [", "the manifest is not YAML", id="not YAML"),
         pytest.param("kind: TYJob\n---\nkind: TYJob\n", "the manifest must hold one TYJob, not 2", id="two"),
         pytest.param("", "not 0", id="empty"),
+        pytest.param("a: " + "[" * 5000, "the manifest is nested too deeply", id="too deep"),
+        pytest.param("at: 2020-13-01\n", "the manifest is not YAML: month must be in 1..12", id="no date"),
+        pytest.param(
+            "kind: TYJob\nmetadata: job\n", "metadata: must be an object with a name, got 'job'", id="no metadata"
+        ),
     ],
 )
 def test_a_manifest_that_is_no_job_is_a_mistake_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:

@@ -268,7 +268,7 @@ async def s39_cordoned_before_its_pods_are_bound(lab: Lab) -> None:
     assert status["restarts"] == 0
 
 
-async def s41_a_gang_that_is_one_worker_short_says_so(lab: Lab) -> None:
+async def s41_s76_a_gang_that_is_one_worker_short_says_so(lab: Lab) -> None:
     await lab.node("a", "64", offers={GPU: "8"})
     await lab.node("b", "64", offers={GPU: "6"})
     spec = lab.spec(2, **policy("Gang"))
@@ -290,6 +290,11 @@ async def s41_a_gang_that_is_one_worker_short_says_so(lab: Lab) -> None:
     # Every node of the cluster is accounted for.
     assert sum(status["explain"]["refusals"].values()) == status["explain"]["nodes"]
     assert status["explain"]["fitting"] == 2
+    told = await lab.ask(f"/jobs/{lab.namespace}/train/explain")
+    short = {name: told["explain"][name] for name in ("resource", "node", "needed", "free")}
+    assert short == {"resource": GPU, "node": lab.node_name("b"), "needed": 8, "free": 6}
+    assert told["queuePosition"] >= 1
+    assert sum(told["explain"]["refusals"].values()) == told["explain"]["nodes"]
 
 
 async def s42_part_of_the_workers_and_the_rest_later(lab: Lab) -> None:

@@ -3,8 +3,14 @@
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from fairlead.placement.replay import read, replay
+from bench import openb_engine
+from bench.openb import arrivals, empty_cluster, play
+from bench.openb_jobs import a_job
+from bench.openb_policies import Node, asked_milli
+from fairlead.placement.replay import encode, read, replay
+from tests.engine.test_openb_small import SCARCE_PODS
 from tests.jobs.lab import SCENARIO, Lab
 from tests.jobs.scenarios import Scenario, policy
 
@@ -86,6 +92,41 @@ async def s37_ties_are_broken_alike_every_time_and_under_other_names(lab: Lab) -
     assert sorted(renamed.values()) == [2, 4]
 
 
+async def s40_shares_of_gpus_at_130_percent_of_the_load(lab: Lab) -> None:
+    """In small; the trace itself is `scripts/bench openb` and `openb_jobs`."""
+    nodes, seed = [Node(f"node-{number}", 64_000, 400_000, 8, "") for number in range(2)], 48
+    whole = empty_cluster(nodes).gpu_milli
+    coming = arrivals(SCARCE_PODS, whole, np.random.default_rng(seed))
+    for node in nodes:
+        await lab.node(node.name, "64", offers={openb_engine.GPU: "8", "memory": f"{node.memory_mib}Mi"})
+    # All wait for their queue, and are then decided in their order.
+    for number, shape in enumerate(coming):
+        spec = {**a_job(shape), "queue": lab.queue_name("trace"), "startTimeoutSeconds": 600}
+        for template in (spec["leader"]["template"], spec["workerSets"][0]["template"]):
+            template["spec"] |= {"nodeSelector": {SCENARIO: lab.namespace}, "terminationGracePeriodSeconds": 0}
+            for container in template["spec"]["containers"]:
+                amounts = (container.get("resources") or {}).get("requests") or {}
+                container |= {"image": "i", "resources": {"requests": amounts, "limits": amounts}}
+        await lab.submit(f"job-{number:03}", spec)
+    await lab.until_condition(f"job-{len(coming) - 1:03}", "QueueNotFound", "there is no JobQueue")
+    await lab.queue("trace")
+    statuses: dict[str, Any] = {}
+
+    async def are_decided() -> bool:
+        for each in (await lab.api.call("GET", lab.jobs))["items"]:
+            statuses[each["metadata"]["name"]] = each.get("status") or {}
+        return all(each.get("explain") or each.get("scheduleState") == "ScheduledSucceed" for each in statuses.values())
+
+    await lab.until(are_decided, "every job has places or says what is short")
+    placed = [statuses[f"job-{number:03}"]["scheduleState"] == "ScheduledSucceed" for number in range(len(coming))]
+    allocated = 100 * sum(asked_milli(shape) for shape, is_in in zip(coming, placed, strict=True) if is_in) / whole
+    assert allocated >= 95.0, allocated
+    for baseline in ("Random", "DotProd", "GpuPacking", "BestFit"):
+        rng = np.random.default_rng(seed)
+        other = play(baseline, nodes, empty_cluster(nodes), SCARCE_PODS, coming, rng)
+        assert allocated > 100 * other.allocated_milli / whole, baseline
+
+
 async def s77_s78_what_if_is_what_a_submit_gets_and_the_decision_replays(lab: Lab) -> None:
     for name in ("a", "b"):
         await lab.node(name, "4")
@@ -110,8 +151,10 @@ async def s77_s78_what_if_is_what_a_submit_gets_and_the_decision_replays(lab: La
     kept = (await lab.ask(f"/decisions?namespace={lab.namespace}"))["decisions"]
     gangs = [each["id"] for each in kept if len(each["pods"]) == 7]
     assert gangs
-    document = read(msgspec.json.encode(await lab.ask(f"/decisions/{gangs[0]}")))
+    texts = [msgspec.json.encode(await lab.ask(f"/decisions/{gangs[0]}")) for _ in range(2)]
+    document = read(texts[0])
     assert replay(document) == []
+    assert texts == [encode(document)] * 2, "the same bytes, asked and replayed"
     assert sorted(place.node for place in document.result.places) == sorted(nodes)
 
 

@@ -89,6 +89,15 @@ async def test_s76_a_pending_job_says_what_is_short_who_holds_it_and_where_it_st
     assert "ahead" not in other
 
 
+async def test_what_is_short_is_told_with_its_holders_before_the_status_has_it(setting: Setting) -> None:
+    job = setting.cluster.objects["tyjobs"]["lab/mine"]
+    status = {name: value for name, value in job["status"].items() if name != "explain"}
+    setting.cluster.put("tyjobs", {**job, "status": status})
+    found = await setting.ask(setting.api.explain, "lab", namespace="lab", name="mine")
+    assert found["holders"]
+    assert found["explain"]["resource"] == "cpu"
+
+
 async def test_names_of_jobs_that_the_caller_may_not_read_are_left_out(setting: Setting) -> None:
     found = await setting.ask(setting.api.explain, "lab", namespace="lab", name="mine")
     assert found["ahead"] == [HIDDEN]
@@ -123,6 +132,22 @@ async def test_what_if_minds_the_queue_as_a_submit_would(
     answer = await setting.ask(setting.api.what_if, "lab", body=manifest)
     assert answer["fits"] == fits
     assert answer["message"].startswith(message)
+
+
+async def test_what_if_in_a_queue_with_a_quota_is_the_first_decision_of_a_submit(setting: Setting) -> None:
+    setting.cluster.put("jobqueues", {"metadata": {"name": "small"}, "spec": {"quota": {"cpu": "3"}}})
+    await turn(setting.cluster, 1)
+    manifest = {"metadata": {"name": "new", "namespace": "lab"}, "spec": spec_json(3, queue="small")}
+    answer = await setting.ask(setting.api.what_if, "lab", body=manifest)
+    assert (answer["fits"], sum(answer["places"].values())) == ("Now", 2)
+    assert answer["message"].endswith("; 2 workers more, one by one, as the queue's quota allows")
+    compared = await setting.ask(setting.api.compare, "lab", body={"job": manifest, "policies": ["Gang", "BinPack"]})
+    # Policies are compared over the whole job: three of its four pods have room.
+    assert [each.get("pods", 0) for each in compared["comparisons"]] == [0, 3]
+    key = setting.cluster.submit("new", manifest["spec"])
+    await turn(setting.cluster, 6)
+    assert len(setting.cluster.pods("new")) == 3, "the leader and what the quota allows"
+    assert setting.cluster.status(key)["scheduleState"] == "ScheduledPartly"
 
 
 async def test_who_may_not_create_jobs_gets_no_answer(setting: Setting) -> None:

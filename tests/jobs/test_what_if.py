@@ -18,6 +18,7 @@ from fairlead.placement.trials import LoopTrials
 from fairlead.testing.clock import ManualClock
 from tests.jobs.cluster import FakeCluster, Together, turn
 from tests.jobs.kit import spec_json
+from tests.jobs.test_api import Setting
 
 GANG = {"basicPolicy": "Gang"}
 
@@ -77,6 +78,25 @@ async def test_compare_shows_where_each_policy_would_put_it(cluster: FakeCluster
         assert (packed.nodes, spread.nodes, packed.pods, spread.pods) == (1, 3, 3, 3)
 
 
+POLICIES = ("Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
+QUEUES = ("default", "default", "small", "strict")
+
+
+def drawn(rng: random.Random, most: int) -> dict[str, Any]:
+    """A job of any policy, with or without a topology, an expected run time and a second worker set."""
+    policy: dict[str, Any] = {"basicPolicy": rng.choice(POLICIES)}
+    if rng.random() < 0.3:
+        policy["topology"] = {"key": "rack", "mode": rng.choice(("Required", "Preferred"))}
+    workers = rng.randint(1, most)
+    fields = {"minWorkersNum": rng.randint(0, workers), "priority": rng.randint(1, 10), "queue": rng.choice(QUEUES)}
+    if rng.random() < 0.4:
+        fields["estimatedRunSeconds"] = rng.choice((30, 300))
+    spec = spec_json(workers, schedulerPolicy=policy, **fields)
+    if rng.random() < 0.3:
+        spec["workerSets"].append({**spec["workerSets"][0], "name": "more", "counts": rng.randint(1, 3)})
+    return spec
+
+
 @pytest.mark.parametrize("block", range(4))
 async def test_s77_what_if_equals_the_decision_of_a_submit(block: int) -> None:
     """Five random worlds each; tests/properties has 200 of the engine alone."""
@@ -84,20 +104,26 @@ async def test_s77_what_if_equals_the_decision_of_a_submit(block: int) -> None:
     for _ in range(5):
         made = FakeCluster(ManualClock())
         for number in range(rng.randint(1, 4)):
-            made.add_node(f"n{number}", cpu=str(rng.randint(1, 6)))
-        together = Together(made)
-        async with together.leading():
-            made.submit("busy", spec_json(rng.randint(1, 6)))
+            made.add_node(f"n{number}", cpu=str(rng.randint(1, 6)), rack=f"r{number % 2}")
+        made.put("jobqueues", {"metadata": {"name": "small"}, "spec": {"quota": {"cpu": str(rng.randint(2, 8))}}})
+        made.put("jobqueues", {"metadata": {"name": "strict"}, "spec": {"strictFIFO": True}})
+        setting = Setting(made)
+        async with setting.together.leading():
+            for number in range(rng.randint(1, 3)):
+                made.submit(f"busy-{number}", drawn(rng, 6))
             await turn(made, 3)
-            policy = rng.choice(["Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity"])
-            spec = spec_json(rng.randint(1, 8), schedulerPolicy={"basicPolicy": policy})
+            spec = drawn(rng, 8)
             before = dict(made.objects["tyjobs"])
-            answer = await ask(together, unit(made, "new", spec))
+            manifest = {"metadata": {"name": "new", "namespace": "lab"}, "spec": spec}
+            answer = await setting.ask(setting.api.what_if, "lab", body=manifest)
             assert made.objects["tyjobs"] == before, "something was stored"
             key = made.submit("new", spec)
-            await turn(made, 1.5)
-            held = made.status(key).get("allocations", {})
-            assert placed_counts(held) == answer.places, (policy, answer)
+            held: dict[str, Any] = {}
+            for _ in range(5):
+                await turn(made, 0.5)
+                held = held or made.status(key).get("allocations", {})
+            assert placed_counts(held) == answer.get("places", {}), (spec, answer)
+            assert (answer["fits"] == "Now") is bool(held)
         assert made.complaints == []
 
 

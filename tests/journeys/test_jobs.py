@@ -37,6 +37,14 @@ def observer(cluster: Cluster, kube_programs: Path, tmp_path: Path) -> Iterator[
         assert found.complaints() == []
 
 
+@pytest.fixture(autouse=True)
+def emptied(cluster: Cluster) -> Iterator[None]:
+    """Whatever became of a test: the next one finds no job, no claim and no pod of it."""
+    yield
+    cluster.kubectl("delete", "tyjobs,persistentvolumeclaims", "--all", "--wait=false")
+    assert until(lambda: cluster.pods() == [], 60), cluster.kubectl("get", "pods")
+
+
 def stage(cluster: Cluster, name: str) -> str:
     return cluster.kubectl("get", "tyj", name, "-o", "jsonpath={.status.stage}")
 
@@ -90,7 +98,6 @@ def test_the_example_learns_with_its_actors_and_succeeds(cluster: Cluster, obser
     assert until(lambda: set(phases(cluster)) == {"Succeeded"}, 60), cluster.kubectl("get", "pods")
     assert "tyjob-rl-learner" in cluster.pods()
     cluster.kubectl("delete", "-f", str(EXAMPLE))
-    assert until(lambda: cluster.pods() == [], 60)
 
 
 def test_s49_a_leader_deleted_by_hand_and_the_job_commands(
@@ -121,7 +128,6 @@ def test_s49_a_leader_deleted_by_hand_and_the_job_commands(
     assert until(lambda: stage(cluster, "train") == "Running", 60)
     fairlead(cluster, "terminate", "train")
     assert "Succeeded" in fairlead(cluster, "wait", "train", "--timeout", "60")
-    cluster.kubectl("delete", "tyj", "train")
 
 
 def test_a_job_that_can_never_fit_says_so_and_fails(cluster: Cluster, observer: Observer, tmp_path: Path) -> None:
@@ -133,7 +139,6 @@ def test_a_job_that_can_never_fit_says_so_and_fails(cluster: Cluster, observer: 
     assert "can never fit" in message
     assert fairlead(cluster, "what-if", str(file)).startswith("Never: ")
     assert observer.stages("huge") == ["Pending", "Failed"]
-    cluster.kubectl("delete", "tyj", "huge")
 
 
 def test_s06_s08_a_claim_that_waits_for_its_first_consumer_is_bound_where_the_leader_is(
@@ -171,6 +176,3 @@ def test_s06_s08_a_claim_that_waits_for_its_first_consumer_is_bound_where_the_le
     assert len(set(cluster.pods("{.items[*].spec.nodeName}"))) == 1
     for pod in json.loads(cluster.kubectl("get", "pods", "-o", "json"))["items"]:
         assert [each["name"] for each in pod["spec"]["volumes"]].count("data") == 1
-    cluster.kubectl("delete", "tyj", "vol")
-    cluster.kubectl("delete", "pvc", "shared")
-    assert until(lambda: cluster.pods() == [], 60)

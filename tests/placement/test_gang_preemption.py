@@ -135,6 +135,20 @@ async def test_s29_the_head_of_the_line_has_nodes_kept_and_what_ends_before_uses
         assert "long" not in jobs.placed
 
 
+async def test_where_room_is_kept_for_another_nothing_is_free_and_not_less_than_nothing() -> None:
+    jobs = Jobs()
+    async with looping(jobs, nodes=1) as (server, clock):
+        jobs.offer(a_unit("running", 1, "3", ends_at_s=clock.now().timestamp() + 100))
+        await started(server, jobs, "running")
+        jobs.offer(a_unit("a-head", 1, "4"))
+        await settle()
+        jobs.offer(a_unit("long", 1, "2", run_s=200.0))
+        await clock.advance(2.0)
+        refused = jobs.outcomes[-1]
+        assert isinstance(refused, UnitRefused)
+        assert (refused.unit, refused.shortages[0].free) == ("long", 0)
+
+
 @pytest.mark.parametrize("leaves", [True, False])
 async def test_room_is_kept_while_pods_of_those_that_ended_leave_but_not_for_ever(leaves: bool) -> None:
     jobs = Jobs()

@@ -1,5 +1,9 @@
 """Former worlds: whatever happened since, a kept decision is seen again as it was made, and made again the same."""
 
+import hashlib
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -30,7 +34,7 @@ from fairlead.model.workloads import Namespace, ReplicaSet, ReplicationControlle
 from fairlead.placement.columns import sheet
 from fairlead.placement.explanation import Sheet
 from fairlead.placement.history import History
-from fairlead.placement.replay import DecisionDocument, document_of, read, replay
+from fairlead.placement.replay import DecisionDocument, document_of, encode, read, replay
 from fairlead.placement.snapshot import profile_document, profile_of
 from fairlead.placement.state import State
 from fairlead.testing.builders import a_node, a_pod, a_table
@@ -196,12 +200,16 @@ class Story:
         return (msgspec.convert(document, SchedulerPod),)
 
 
-def written(history: History, number: int) -> DecisionDocument:
-    """The document as it comes out of a file."""
+def raw(history: History, number: int) -> bytes:
+    """The document as GET /decisions/ID answers it."""
     decision = history.get(number)
     assert decision is not None
-    document = document_of(decision, history.snapshot(decision), str(number))
-    return read(msgspec.json.encode(document))
+    return encode(document_of(decision, history.snapshot(decision), str(number)))
+
+
+def written(history: History, number: int) -> DecisionDocument:
+    """The document as it comes out of a file."""
+    return read(raw(history, number))
 
 
 @given(seeds)
@@ -230,6 +238,58 @@ def test_a_history_that_is_too_short_forgets_whole_decisions_and_keeps_the_other
         assert written(story.history, decision.number).sheet == story.sheets[decision.number]
         assert replay(written(story.history, decision.number)) == []
         assert any(story.history.latest(pod.uid) is not None for pod in decision.pods)
+
+
+@given(seeds)
+@settings(max_examples=25, deadline=None)
+def test_the_bytes_of_a_decision_stay_the_same_whatever_happens_later(seed: int) -> None:
+    story = Story(Random(seed))
+    first: dict[int, bytes] = {}
+    for _ in range(20):
+        story.happens()
+        first.update(
+            (each.number, raw(story.history, each.number)) for each in story.history if each.number not in first
+        )
+    for number, text in first.items():
+        assert raw(story.history, number) == text
+        assert encode(read(text)) == text, "what is read is written again byte for byte"
+
+
+def digest_of_decisions(count: int) -> str:
+    """Of the bytes of decisions about pods and about gangs under MinFragment, refused ones among them."""
+    story = Story(Random(7))
+    while len(story.history) < count:
+        story.happens()
+    story.cycle = Cycle(story.state.table, msgspec.structs.replace(story.profile, args=ODD_ARGS))
+    for number in range(count):
+        gang = tuple(
+            Member(a_pod(f"g{number}-{i}", cpu="1", requests={"nvidia.com/gpu": "1"})) for i in range(1 + number)
+        )
+        unit = Unit(f"g{number}", gang, policies={"": "MinFragment"})
+        position, statement = story.history.mark(), Statement(story.state.table)
+        outcome = Gangs(story.cycle).decide(unit, statement)
+        statement.commit()
+        story.history.decided_unit(position, NOW, story.cycle.profile, unit, outcome)
+    texts = [raw(story.history, each.number) for each in story.history]
+    assert any(b'"wakeup_events":[' in text for text in texts)
+    assert [difference for text in texts for difference in replay(read(text))] == []
+    return hashlib.sha256(b"\n".join(texts)).hexdigest()
+
+
+# Sets of several texts, whose order is another in every process.
+ODD_ARGS = msgspec.structs.replace(
+    kube_profile().args,
+    ignored_resources=frozenset(f"example.com/{name}" for name in ("a", "b", "c", "d")),
+    ignored_groups=frozenset(f"{name}.example.com" for name in ("a", "b", "c", "d")),
+)
+
+
+def test_every_process_decides_again_and_writes_the_same_bytes() -> None:
+    code = "from tests.placement.test_history import digest_of_decisions; print(digest_of_decisions(12))"
+    other = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    environment = {**os.environ, "PYTHONHASHSEED": other}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout.split()[-1] == digest_of_decisions(12)
 
 
 class Told:

@@ -12,7 +12,7 @@ from fairlead.engine.profile import JOB_POLICIES
 from fairlead.engine.unit import Domains, Member, TrialTable, Unit, UnitOutcome, UnitPlaced
 from fairlead.model.intents import Delete
 from fairlead.model.pod import SchedulerPod
-from fairlead.placement.replay import document_of, read, replay
+from fairlead.placement.replay import document_of, encode, read, replay
 from fairlead.placement.trials import LoopTrials
 from fairlead.testing.builders import a_node
 from fairlead.testing.clock import ManualClock, settle
@@ -173,8 +173,9 @@ async def lived(seed: int, steps: int) -> None:
             world.check()
         history = server.loop._state.history
         for decision in list(history):
-            text = msgspec.json.encode(document_of(decision, history.snapshot(decision), "1"))
+            text = encode(document_of(decision, history.snapshot(decision), "1"))
             assert replay(read(text)) == []
+            assert encode(read(text)) == text
         for key in list(jobs.units):
             world._withdraw(key)
         await settle()

@@ -25,6 +25,7 @@ from fairlead.jobs.explain import counted
 from fairlead.jobs.pods import pod_name
 from fairlead.jobs.spec import BASIC_POLICIES, FINISHED, JOB_PODS, TYJOBS, JobSpec, TYJob, parse_spec, parse_status
 from fairlead.jobs.what_if import WhatIf
+from fairlead.model import mistakes
 from fairlead.model.numbers import whole_number
 from fairlead.model.times import parse_time_or_none
 
@@ -338,8 +339,10 @@ def _manifest(text: bytes, namespace: str | None, target: Target) -> dict[str, A
     """The one TYJob of a file; other documents in it are for kubectl."""
     try:
         documents = [each for each in yaml.safe_load_all(text) if each is not None]
-    except yaml.YAMLError as problem:
+    except (yaml.YAMLError, ValueError) as problem:  # a ValueError: such as a date in month 13
         mistake(f"the manifest is not YAML: {problem}")
+    except RecursionError:
+        mistake("the manifest is nested too deeply")
     jobs = [each for each in documents if isinstance(each, dict) and each.get("kind") == TYJOBS.kind]
     if len(jobs) != 1:
         kinds = [str(each.get("kind")) for each in documents if isinstance(each, dict)]
@@ -347,7 +350,9 @@ def _manifest(text: bytes, namespace: str | None, target: Target) -> dict[str, A
         hint = f"; kind {near[0]}: did you mean {TYJOBS.kind}?" if near and not jobs else ""
         mistake(f"the manifest must hold one TYJob, not {len(jobs)}{hint}")
     found: dict[str, Any] = jobs[0]
-    metadata = found.setdefault("metadata", {})
+    metadata = found["metadata"] = found.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        mistake(f"metadata: must be an object with a name, got {mistakes.shown(metadata)}")
     metadata["namespace"] = target.namespace(namespace or metadata.get("namespace"))
     return found
 

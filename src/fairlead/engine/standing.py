@@ -163,7 +163,8 @@ class Standing:
                 amounts[whose] = amounts.get(whose, 0) + amount
         most = sorted(amounts.items(), key=lambda item: (-item[1], item[0]))[:MOST_HOLDERS]
         holders = tuple(Holder(unit, pod, amount) for (unit, pod), amount in most)
-        return Shortage(miss.resource, miss.requested, miss.free, miss.node, holders)
+        # Less than nothing is free where room is kept for others, or where the node has shrunk under its pods.
+        return Shortage(miss.resource, miss.requested, max(0, miss.free), miss.node, holders)
 
     # To be recorded with a decision, and made again
 

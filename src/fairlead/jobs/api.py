@@ -12,8 +12,7 @@ import msgspec
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.mirror import Mirror
 from fairlead.engine.unit import NoTrial, Trials, Unit
-from fairlead.jobs.allocations import decode
-from fairlead.jobs.explain import amount, sentence
+from fairlead.jobs.explain import amount, counted, explain_refusal, sentence
 from fairlead.jobs.observed import JobInput
 from fairlead.jobs.order import PendingJob, exceeds_quota, fits_quota_alone, head, quota_sentence, strict_sentence
 from fairlead.jobs.source import JobSource
@@ -167,7 +166,8 @@ class JobApi:
                 ahead=tuple(ahead),
                 share=next((self._source.cluster().share(each) for each in pending if each.key == key), 0.0),
                 quorum=spec.quorum if isinstance(spec, JobSpec) else 0,
-                explain=status.explain,
+                # As holders and message: of the last decision, which is in the status a little later.
+                explain=explain_refusal(refused) if refused is not None else status.explain,
                 holders=tuple(holders),
                 evicting=len(refused.evicting) if refused is not None else 0,
                 reserved_nodes=len(refused.reserved) if refused is not None else 0,
@@ -206,6 +206,9 @@ class JobApi:
         if (held := self._held_by_queue(spec, requests)) is not None:
             return Answer(held)
         answer = await self._on_copy(unit, lambda table: what_if(table, unit))
+        if answer.fits == "Now" and (later := 1 + spec.total - len(unit.members)):
+            message = f"{answer.message}; {counted(later, 'worker')} more, one by one, as the queue's quota allows"
+            answer = msgspec.structs.replace(answer, message=message)
         if answer.after:
             visible = await self._visible(call, answer.after)
             message = answer.message.replace(f"job {answer.after}", visible if visible == HIDDEN else f"job {visible}")
@@ -217,7 +220,7 @@ class JobApi:
         if unknown := [each for each in body.policies if each not in BASIC_POLICIES]:
             known = ", ".join(BASIC_POLICIES)
             raise Problem(400, "BadRequest", f"policies: {unknown[0][:100]!r} is not one of {known}")
-        spec, unit, _ = await self._unit(call, body.job)
+        spec, unit, _ = await self._unit(call, body.job, is_whole=True)
         policies, placement = tuple(dict.fromkeys(body.policies)), spec.scheduler_policy.placement
         found = await self._on_copy(unit, lambda table: compare(table, unit, policies, placement))
         return Answer(CompareAnswer(comparisons=tuple(found)))
@@ -245,8 +248,11 @@ class JobApi:
         except NoTrial as problem:
             raise Problem(503, "Unavailable", str(problem), retry_after_s=2.0) from None
 
-    async def _unit(self, call: Call, manifest: dict[str, Any]) -> tuple[JobSpec, Unit, PendingJob]:
-        """The job as it would be offered, with pods as the server would store them, and as its queue would see it."""
+    async def _unit(
+        self, call: Call, manifest: dict[str, Any], *, is_whole: bool = False
+    ) -> tuple[JobSpec, Unit, PendingJob]:
+        """The job as it would be offered, or all of it, with pods as the server would store them, and as its queue
+        would see it."""
         if manifest.get("kind") not in (None, TYJOBS.kind):
             raise Problem(400, "BadRequest", f"kind: must be {TYJOBS.kind}, not {manifest.get('kind')!r}")
         try:
@@ -272,13 +278,11 @@ class JobApi:
         if trial.problem:
             raise Problem(422, "TemplateRefused", trial.problem)
         seen = JobInput(metadata, msgspec.structs.replace(spec, suspend=False), JobStatus())
-        unit = unit_of(seen, seen.status, decode(seen.status.allocations, spec), trial.planned, self._clock.now(), _ANY)
+        queue = self._source.cluster().queue(spec.queue)
+        unit = unit_of(seen, seen.status, {}, trial.planned, self._clock.now(), QueueSpec() if is_whole else queue)
         if unit is None:
             raise Problem(400, "Invalid", "spec.terminating: such a job is not planned")
-        return spec, unit, pending_job(seen, seen.status, unit, self._source.cluster().queue(spec.queue))
-
-
-_ANY: Final = QueueSpec()
+        return spec, unit, pending_job(seen, seen.status, unit, queue)
 
 
 def _decoded(body: bytes, struct: Any) -> Any:

@@ -1,9 +1,10 @@
 """Cluster events: the changes that can wake up a refused unit."""
 
-from enum import Enum
+from enum import StrEnum
 
 
-class ClusterEvent(Enum):
+class ClusterEvent(StrEnum):
+    # Texts, so that a set of them has an order in which it is written.
     NODE_ADDED = "NodeAdded"
     NODE_REMOVED = "NodeRemoved"
     NODE_CORDON_CHANGED = "NodeCordonChanged"

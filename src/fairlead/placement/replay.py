@@ -120,6 +120,14 @@ def cycle_of(document: DecisionDocument) -> Cycle:
     return Cycle(table_of(document.snapshot), profile, pick_named(profile.args.pick, document.turn))
 
 
+_in_order = msgspec.json.Encoder(order="sorted")
+
+
+def encode(document: DecisionDocument) -> bytes:
+    """The document as it is written: the same bytes from every process, and again after it was read."""
+    return _in_order.encode(document)
+
+
 def read(text: bytes) -> DecisionDocument:
     if len(text) > MOST_BYTES:
         raise NotADecision(f"{len(text)} bytes are more than a decision has ({MOST_BYTES})")

@@ -120,7 +120,8 @@ def snapshot_of(
     classes: dict[int, int] = {}
     exemplars: list[SchedulerPod] = []
     lines: list[SeatLine] = []
-    for uid, placed in placed_pods.items():
+    # In one order: what was undone to come back to a former snapshot stands at the end of the mapping.
+    for uid, placed in sorted(placed_pods.items()):
         number = classes.get(id(placed.request))
         if number is None:
             number = classes[id(placed.request)] = len(exemplars)

@@ -31,7 +31,7 @@ from fairlead.placement.explanation import (
 from fairlead.placement.history import Decision, Former
 from fairlead.placement.loop import Loop
 from fairlead.placement.queue import FLUSH_AFTER_S
-from fairlead.placement.replay import MOST_BYTES, document_of
+from fairlead.placement.replay import MOST_BYTES, document_of, encode
 from fairlead.placement.requests.reasons import read_reason
 from fairlead.placement.requests.spec import ScheduleRequest
 from fairlead.placement.scale import on_scale
@@ -269,7 +269,7 @@ class Explain:
                 "GET /decisions lists them; to keep one, save its document"
             )
             raise Problem(404, "NotFound", message)
-        text = await self._rebuilt(lambda: msgspec.json.encode(document_of(*kept, name)))
+        text = await self._rebuilt(lambda: encode(document_of(*kept, name)))
         if len(text) > MOST_BYTES:
             raise Problem(413, "TooLarge", f"the document would have {len(text)} bytes, over {MOST_BYTES}")
         return Answer(text)
