@@ -179,7 +179,9 @@ async def test_why_a_server_is_not_reached_is_said_without_addresses(http2: bool
 
 
 class Http2Server(asyncio.Protocol):
-    """Answers every request of an HTTP/2 connection with 200."""
+    """Answers every request of an HTTP/2 connection with 200; `PIECES` of a body, one after another."""
+
+    PIECES = 1
 
     def connection_made(self, transport: Any) -> None:
         import h2.config
@@ -197,8 +199,18 @@ class Http2Server(asyncio.Protocol):
             if isinstance(event, h2.events.StreamEnded):
                 assert event.stream_id is not None
                 self._h2.send_headers(event.stream_id, [(":status", "200")])
-                self._h2.send_data(event.stream_id, b"ok", end_stream=True)
+                self._send(event.stream_id, self.PIECES)
         self._transport.write(self._h2.data_to_send())
+
+    def _send(self, stream: int, left: int) -> None:
+        self._h2.send_data(stream, b"ok", end_stream=left == 1)
+        self._transport.write(self._h2.data_to_send())
+        if left > 1:
+            asyncio.get_running_loop().call_later(0.01, self._send, stream, left - 1)
+
+
+class SlowHttp2Server(Http2Server):
+    PIECES = 5
 
 
 @pytest.mark.parametrize("is_tls", [False, True], ids=["prior knowledge", "tls"])
@@ -211,6 +223,45 @@ async def test_http2_requests_are_http2(is_tls: bool, certificates: Path) -> Non
         url = f"{'https' if is_tls else 'http'}://127.0.0.1:{port}/"
         tally = await probe(HttpTarget("t", url, http2=True), 10)
     assert (tally.requests, tally.successes) == (10, 10), tally.errors
+
+
+async def test_an_answer_is_measured_until_its_last_byte_and_its_connection_used_again() -> None:
+    connections = set()
+
+    async def in_pieces(request: web.Request) -> web.StreamResponse:
+        connections.add(request.transport)
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for _ in range(5):
+            await answer.write(b"ok")
+            await asyncio.sleep(0.01)
+        return answer
+
+    async with serving(in_pieces) as url, HttpProbe(HttpTarget("t", url), 30.0, CLOCK) as probing:
+        for _ in range(3):
+            probing.fire()
+            await probing.drained()
+    assert (probing.tally.successes, probing.tally.bytes, len(connections)) == (3, 30, 1)
+    assert min(probing.tally.delays_ms) >= 50
+    server = await asyncio.get_running_loop().create_server(SlowHttp2Server, "127.0.0.1", 0)
+    async with server:
+        tally = await probe(HttpTarget("t", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", http2=True), 3)
+    assert (tally.successes, tally.bytes) == (3, 30)
+    assert min(tally.delays_ms) >= 40
+
+
+async def test_an_answer_that_breaks_off_is_none() -> None:
+    async def broken(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Length": "10"})
+        await answer.prepare(request)
+        await answer.write(b"ok")
+        assert request.transport is not None
+        request.transport.close()
+        return answer
+
+    async with serving(broken) as url:
+        tally = await probe(HttpTarget("t", url), 3)
+    assert (tally.successes, dict(tally.errors)) == (0, {"the connection was closed within an answer": 3})
 
 
 async def test_s69_what_cannot_be_sent_in_time_is_counted() -> None:

@@ -19,7 +19,6 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.connector import connector
 from fairlead.tasks.verdicts import Tally
 
-MOST_BODY: Final = 1 << 20
 MOST_CAUSES: Final = 8
 
 
@@ -112,6 +111,7 @@ class _Http1:
             headers=target.headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(),  # the task's own holds for the whole request
         )
         # A request whose connection was closed counts as failed: aiohttp would send it once more.
         self._session._retry_connection = False
@@ -120,8 +120,8 @@ class _Http1:
     async def send(self) -> tuple[int, int]:
         target = self._target
         async with self._session.request(target.method, target.url, data=target.body or None) as answer:
-            size = len(await answer.content.read(MOST_BODY))
-            return answer.status, size
+            # To its end, or the next request needs another connection; none of it is kept, however much it is.
+            return answer.status, sum([len(part) async for part in answer.content.iter_any()])
 
     async def close(self) -> None:
         await self._session.close()
@@ -144,8 +144,9 @@ class _Http2:
         self._target = target
 
     async def send(self) -> tuple[int, int]:
-        answer = await self._client.request(self._target.method, self._target.url, content=self._target.body or None)
-        return answer.status_code, len(answer.content)
+        target = self._target
+        async with self._client.stream(target.method, target.url, content=target.body or None) as answer:
+            return answer.status_code, sum([len(part) async for part in answer.aiter_raw()])
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -205,6 +206,8 @@ def described(problem: BaseException) -> str:
             return "the connection was closed without an answer"
         case httpx.ReadError() | httpx.WriteError() | httpx.CloseError():
             return "the connection was closed without an answer"
+        case aiohttp.ClientPayloadError():
+            return "the connection was closed within an answer"
         case aiohttp.InvalidURL() | httpx.InvalidURL() | httpx.UnsupportedProtocol():
             return "the address is invalid"
         case httpx.ConnectError():
