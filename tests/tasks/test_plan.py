@@ -483,6 +483,19 @@ def test_a_suspended_task_starts_no_round_and_goes_on_when_it_is_resumed() -> No
     assert world.task.status.history[0].status == "ongoing"
 
 
+def test_run_now_of_a_suspended_task_holds_until_it_is_resumed() -> None:
+    spec = {**SPEC, "schedule": {"schedule": "30 60", "roundTimeoutMinute": 5, "roundNumber": -1}}
+    world = World(make_task(spec=spec))
+    world.make_ready("n1")
+    world.settle()
+    for annotations, status in (({SUSPEND: "true", RUN_NOW: "1"}, "notstarted"), ({RUN_NOW: "1"}, "ongoing")):
+        metadata = msgspec.structs.replace(world.task.metadata, annotations=annotations)
+        world.task = msgspec.structs.replace(world.task, metadata=metadata)
+        world.settle()
+        assert [each.status for each in world.task.status.history] == [status]
+        world.now += timedelta(hours=2)
+
+
 def test_run_now_starts_the_waiting_round_once_per_nonce() -> None:
     spec = {**SPEC, "schedule": {"schedule": "30 60", "roundTimeoutMinute": 5, "roundNumber": -1}}
     world = World(make_task(spec=spec))

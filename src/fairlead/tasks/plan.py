@@ -371,13 +371,13 @@ def _run_rounds(
     except BadSchedule:
         return status, None  # the condition says so
     status = rounds.with_reports(status, seen.results.items())
-    status = _with_run_now(task, status, round_options, now)
     actors = ready_actors(seen.pods)
     if _is_ongoing(status) and not status.actors:
         # The round began before any pod was ready: those that are now are its actors.
         status = msgspec.structs.replace(status, actors=[each for each in actors if each.node])
     if _is_suspended(task) and not _is_ongoing(status):
         return status, None
+    status = _with_run_now(task, status, round_options, now)
     while True:
         if (wait_s := _start_wait_s(seen, status, options, now)) is not None:
             return status, wait_s
