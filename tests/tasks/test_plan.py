@@ -291,6 +291,20 @@ def test_a_round_waits_a_while_for_an_agent_that_starts_again(
     assert world.task.status.history[0].status == "ongoing"
 
 
+@pytest.mark.parametrize(("duration_s", "wait_s"), [(30, ENDPOINTS_S), (48, 6), (54, None), (60, None)])
+def test_a_round_that_waits_keeps_the_time_it_needs(duration_s: int, wait_s: float | None) -> None:
+    schedule = {"schedule": "0 60", "roundTimeoutMinute": 1, "roundNumber": 1}
+    world = World(make_task(spec={**SPEC, "schedule": schedule, "request": {"durationInSecond": duration_s}}))
+    world.make_ready("n1", "n2")
+    world.unlisted = ["pod-n2"]
+    plan = world.settle()
+    if wait_s is not None:
+        assert (plan.wake_s, world.task.status.history[0].status) == (wait_s, "notstarted")
+        world.now += timedelta(seconds=wait_s)
+        world.settle()
+    assert world.task.status.history[0].status == "ongoing"
+
+
 def test_the_next_start_ends_a_round_that_still_runs_where_the_annotation_says_so() -> None:
     spec = {**SPEC, "schedule": {"schedule": "*/10 * * * *", "roundTimeoutMinute": 60, "roundNumber": -1}}
     world = World(make_task(spec=spec, annotations={OVERLAP: "Replace"}))

@@ -49,6 +49,8 @@ LATE_REPORTS_S: Final = 15.0
 """How long after the end reports of silent agents are waited for before their carrier goes."""
 ROLLOUT_S: Final = 30.0
 """How long a round waits until the pods of an older template are replaced."""
+REPORTING_S: Final = 6.0
+"""What a round needs besides its requests: its agents learn of it, and keep five seconds for their reports."""
 PARTS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (SERVICES, INGRESSES, SECRETS, CONFIG_MAPS)}
 
 
@@ -398,6 +400,7 @@ def _start_wait_s(seen: Observed, status: TaskStatus, options: PlanOptions, now:
     if not status.history or status.history[0].status != "notstarted":
         return None
     start = bounded_time(status.history[0].start_time_stamp, now)
+    deadline = bounded_time(status.history[0].dead_line_time_stamp, now)
     latest = start + timedelta(seconds=ENDPOINTS_S)
     until = [start, min(latest, agents_at(seen, options))]
     if is_rolling(seen):
@@ -405,7 +408,9 @@ def _start_wait_s(seen: Observed, status: TaskStatus, options: PlanOptions, now:
     if probed_services(seen.task):
         ready_at = max((pod.ready_at for pod in seen.pods if pod.is_ready), default=EARLIEST)
         until.append(latest if seen.unlisted else min(latest, ready_at + timedelta(seconds=options.settle_s)))
-    left_s = (max(until) - now).total_seconds()
+    request = seen.task.spec.request
+    needed_s = (request.duration_in_second if request is not None else 0) + REPORTING_S
+    left_s = (min(max(until), deadline - timedelta(seconds=needed_s)) - now).total_seconds()
     return left_s if now >= start and left_s > 0 else None
 
 
