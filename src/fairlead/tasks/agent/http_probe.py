@@ -1,4 +1,4 @@
-"""HTTP requests to one target: HTTP/1.1 by aiohttp, HTTP/2 by httpx."""
+"""HTTP requests to one target: HTTP/1.1 by aiohttp, HTTP/2 by httpx over a transport of ours."""
 
 import asyncio
 import errno
@@ -17,6 +17,7 @@ import httpx
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.connector import connector
+from fairlead.tasks.agent.http2 import SIZE, Http2Transport
 from fairlead.tasks.verdicts import Tally
 
 MOST_CAUSES: Final = 8
@@ -129,24 +130,19 @@ class _Http1:
 
 class _Http2:
     def __init__(self, target: HttpTarget, tls: ssl.SSLContext | None) -> None:
-        limits = httpx.Limits(max_connections=None)
         # Without TLS there is nothing to negotiate: the server must know.
         self._client = httpx.AsyncClient(
-            http1=False,
-            http2=True,
-            verify=tls if tls is not None else True,
+            transport=Http2Transport(tls or httpx.create_ssl_context(trust_env=False)),
             headers=dict(target.headers),
             follow_redirects=True,
             timeout=None,
-            limits=limits,
             trust_env=False,
         )
         self._target = target
 
     async def send(self) -> tuple[int, int]:
-        target = self._target
-        async with self._client.stream(target.method, target.url, content=target.body or None) as answer:
-            return answer.status_code, sum([len(part) async for part in answer.aiter_raw()])
+        answer = await self._client.request(self._target.method, self._target.url, content=self._target.body or None)
+        return answer.status_code, answer.extensions[SIZE]
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -167,8 +163,6 @@ def tls_context(target: HttpTarget) -> ssl.SSLContext:
             context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     except ssl.SSLError as problem:
         raise BadSecret(f"{part} of the TLS Secret cannot be used: {problem.reason or problem}") from None
-    if target.http2:
-        context.set_alpn_protocols(["h2"])
     return context
 
 
