@@ -5,6 +5,7 @@ import contextlib
 import functools
 import json
 import os
+import random
 import signal
 import socket
 import socketserver
@@ -13,13 +14,19 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from fairlead.cluster.clock import RealClock
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.writer import Writer
+from fairlead.local.providers.fleet import Fleet, FleetPlan
+from tests.kube.clients import client, port_of
 from tests.kube.test_schedule_pod import QUICK
 from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Answer, Rig, RigBroken, free_ports, until
 from tests.tasks.lab import SETTINGS, run_all
@@ -36,7 +43,9 @@ MANIFESTS = (
     DEPLOY / "crds" / "tasks.yaml",
     DEPLOY / "tasks" / "agent.yaml",
 )
+NODES_RBAC = DEPLOY / "rbac" / "nodes.yaml"
 NODE = "worker-1"
+NODES = ["ours-1", "ours-2", "ours-3"]
 # Cluster addresses that reach this machine, in place of what kube-proxy does.
 DUAL_STACK = "--service-cluster-ip-range=127.50.0.0/24,fd00:10::/112"
 VARIABLES = {
@@ -326,6 +335,73 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(
     assert "Traceback" not in replica.log()
 
 
+@contextlib.asynccontextmanager
+async def process_nodes(rig: Rig, folder: Path, prefix: str, count: int) -> AsyncIterator[None]:
+    """Nodes of ours that run pods as processes, under the role that ships for them."""
+    clock, metrics = RealClock(), Metrics()
+    as_shipped = rig.kubeconfig(rig.service_account_token(manifests=[NODES_RBAC]))
+    async with client(rig, as_shipped) as api, client(rig, as_shipped) as liveness:
+        recorder = Recorder(api, controller="fairlead.io/nodes", instance="t", clock=clock, metrics=metrics)
+        writer = Writer(api, recorder, clock=clock, rng=random.random, metrics=metrics)
+        plan = FleetPlan(processes=count, process_prefix=prefix)
+        fleet = Fleet(
+            api, liveness, writer, recorder, folder, plan, clock=clock, rng=random.random, metrics=metrics,
+            api=("127.0.0.1", port_of(rig)),
+        )  # fmt: skip
+        async with fleet.serving():
+            await asyncio.wait_for(fleet.kubelet.wait_registered(), 60)
+            yield
+        for name in fleet.kubelet.nodes:
+            await fleet.kubelet.remove(name)
+
+
+def bind_to_their_nodes(rig: Rig, part: str) -> None:
+    """As the scheduler does: a DaemonSet's pod names its node."""
+    for pod in found(rig, f"{CORE}/pods")["items"]:
+        metadata, spec = pod["metadata"], pod["spec"]
+        if part not in metadata["name"] or spec.get("nodeName"):
+            continue
+        terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        (node,) = terms[0]["matchFields"][0]["values"]
+        target = {"metadata": {"name": metadata["name"]}, "target": {"kind": "Node", "name": node}}
+        assert rig.request("POST", f"{CORE}/pods/{metadata['name']}/binding", target).status == 201
+
+
+@pytest.mark.timeout(300)
+async def test_agents_on_nodes_of_ours_reach_each_other_and_the_one_that_drops_is_blamed(
+    rig: Rig, new_replica: Callable[..., Replica], tmp_path: Path
+) -> None:
+    """By pod: a real server takes no addresses of this machine into EndpointSlices, so no Service leads to them."""
+    fault = [{"name": "AGENT_FAULT", "value": "drop:0.3@ours-2"}]
+    async with process_nodes(rig, tmp_path / "run", "ours", 3):
+        replica = new_replica()
+        create(
+            rig,
+            "mesh",
+            agentSpec={"terminationGracePeriodMinutes": 0, "env": fault},
+            schedule={"schedule": "0 2", "roundTimeoutMinute": 2, "roundNumber": 1},
+            target={"clusterIP": False, "nodePort": False},
+            request={"qps": 20, "durationInSecond": 2, "perRequestTimeoutInMS": 20_000},
+        )
+
+        def over() -> bool:
+            bind_to_their_nodes(rig, "kdoctor-netreach-mesh")
+            return bool(status(rig, "mesh").get("finish"))
+
+        assert await asyncio.to_thread(until, over, 150), (status(rig, "mesh"), replica.log())
+        record = status(rig, "mesh")["history"][0]
+        assert (record["status"], record["failedAgentNodeList"]) == ("fail", NODES)
+        report = await asyncio.to_thread(read, f"{replica.url()}/tasks/netreach/mesh/report", rig.admin_token)
+        rates = report["matrix"]["successRate"]
+        assert {source: sorted(row) for source, row in rates.items()} == dict.fromkeys(NODES, NODES)
+        assert {row[node] for row in rates.values() for node in ("ours-1", "ours-3")} == {1}
+        assert [(each["name"], each["role"]) for each in report["blame"]] == [("ours-2", "destination")]
+        rig.request("DELETE", f"{TASKS}/mesh")
+        gone = functools.partial(names, rig, f"{CORE}/pods", "kdoctor-netreach-mesh")
+        assert await asyncio.to_thread(until, lambda: not gone(), 60)
+    assert "Traceback" not in replica.log()
+
+
 @contextlib.contextmanager
 def administered(rig: Rig, webhooks: int, reports: int) -> Iterator[None]:
     """What an administrator applies, but for Services: this machine is behind them."""
@@ -518,3 +594,9 @@ def post(url: str, token: str, body: Any) -> int:
             return refusal.code
     except OSError:
         return 0
+
+
+def read(url: str, token: str) -> Any:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from fairlead.model.intents import Create, Intent
-from fairlead.model.times import rfc3339
+from fairlead.model.times import EARLIEST, rfc3339
 from fairlead.settings import TaskSettings
 from fairlead.tasks.carrier import Adaptation, Carrier, CarrierOptions, adapted, build
 from fairlead.tasks.plan import CarrierObject, CarrierPod, Observed, Plan, PlanOptions, plan_task
@@ -61,6 +61,7 @@ class World:
         self.skipped: Sequence[str] = ()
         self.unlisted: Sequence[str] = ()
         self.options = PlanOptions()
+        self.since = EARLIEST
 
     def look(self) -> Plan:
         carrier = carrier_of(self.task, self.kind) if self.task.spec.agent_spec is not None else None
@@ -74,6 +75,7 @@ class World:
             self.results,
             self.skipped,
             self.unlisted,
+            since=self.since,
         )
         return plan_task(seen, self.options, self.now)
 

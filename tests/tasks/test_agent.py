@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dns.flags
 import dns.message
@@ -179,26 +179,86 @@ async def test_why_a_server_is_not_reached_is_said_without_addresses(http2: bool
 
 
 class Http2Server(asyncio.Protocol):
-    """Answers every request of an HTTP/2 connection with 200."""
+    """Answers every request of an HTTP/2 connection with 200; `PIECES` of a body, one after another.
+
+    What was asked for, how often a connection was opened, and how many requests it may have at once: of the class.
+    """
+
+    PIECES = 1
+    STREAMS = 100
+    connections = 0
+    paths: ClassVar[list[bytes]] = []
 
     def connection_made(self, transport: Any) -> None:
         import h2.config
         import h2.connection
+        import h2.settings
 
         self._transport = transport
-        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        type(self).connections += 1
+        self._asked: dict[int, bytes] = {}
+        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=None))
         self._h2.initiate_connection()
+        self._h2.update_settings({h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: self.STREAMS})
         transport.write(self._h2.data_to_send())
 
     def data_received(self, data: bytes) -> None:
         import h2.events
 
         for event in self._h2.receive_data(data):
+            if isinstance(event, h2.events.RequestReceived):
+                self._asked[event.stream_id or 0] = dict(event.headers or ())[b":path"]
+                self.paths.append(self._asked[event.stream_id or 0])
+            if isinstance(event, h2.events.DataReceived):
+                self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             if isinstance(event, h2.events.StreamEnded):
                 assert event.stream_id is not None
-                self._h2.send_headers(event.stream_id, [(":status", "200")])
-                self._h2.send_data(event.stream_id, b"ok", end_stream=True)
+                self._answer(event.stream_id)
         self._transport.write(self._h2.data_to_send())
+
+    def _answer(self, stream: int) -> None:
+        self._h2.send_headers(stream, [(":status", "200")])
+        self._send(stream, self.PIECES)
+
+    def _send(self, stream: int, left: int) -> None:
+        self._h2.send_data(stream, b"ok", end_stream=left == 1)
+        self._transport.write(self._h2.data_to_send())
+        if left > 1:
+            asyncio.get_running_loop().call_later(0.01, self._send, stream, left - 1)
+
+
+class SlowHttp2Server(Http2Server):
+    PIECES = 5
+
+
+class PickyHttp2Server(Http2Server):
+    """Answers the first and the last of four requests, and takes two at once."""
+
+    STREAMS = 2
+    connections = 0
+    paths: ClassVar[list[bytes]] = []
+
+    def _answer(self, stream: int) -> None:
+        if len(self.paths) in (1, 4):
+            super()._answer(stream)
+
+
+class MovedHttp2Server(Http2Server):
+    """Sends whoever asks for / to another path, and closes the connection of whoever asks for /gone."""
+
+    connections = 0
+    paths: ClassVar[list[bytes]] = []
+
+    def _answer(self, stream: int) -> None:
+        match self._asked[stream]:
+            case b"/":
+                self._h2.send_headers(stream, [(":status", "307"), ("location", "/there?a=b")], end_stream=True)
+            case b"/gone":
+                self._transport.abort()
+            case b"/reset":
+                self._h2.reset_stream(stream)
+            case _:
+                super()._answer(stream)
 
 
 @pytest.mark.parametrize("is_tls", [False, True], ids=["prior knowledge", "tls"])
@@ -211,6 +271,72 @@ async def test_http2_requests_are_http2(is_tls: bool, certificates: Path) -> Non
         url = f"{'https' if is_tls else 'http'}://127.0.0.1:{port}/"
         tally = await probe(HttpTarget("t", url, http2=True), 10)
     assert (tally.requests, tally.successes) == (10, 10), tally.errors
+
+
+async def test_an_answer_is_measured_until_its_last_byte_and_its_connection_used_again() -> None:
+    connections = set()
+
+    async def in_pieces(request: web.Request) -> web.StreamResponse:
+        connections.add(request.transport)
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for _ in range(5):
+            await answer.write(b"ok")
+            await asyncio.sleep(0.01)
+        return answer
+
+    async with serving(in_pieces) as url, HttpProbe(HttpTarget("t", url), 30.0, CLOCK) as probing:
+        for _ in range(3):
+            probing.fire()
+            await probing.drained()
+    assert (probing.tally.successes, probing.tally.bytes, len(connections)) == (3, 30, 1)
+    assert min(probing.tally.delays_ms) >= 50
+    server = await asyncio.get_running_loop().create_server(SlowHttp2Server, "127.0.0.1", 0)
+    async with server:
+        tally = await probe(HttpTarget("t", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", http2=True), 3)
+    assert (tally.successes, tally.bytes) == (3, 30)
+    assert min(tally.delays_ms) >= 40
+
+
+async def test_an_http2_answer_waits_for_no_other() -> None:
+    server = await asyncio.get_running_loop().create_server(PickyHttp2Server, "127.0.0.1", 0)
+    async with server:
+        target = HttpTarget("t", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", http2=True)
+        async with HttpProbe(target, 2.0, CLOCK) as probing:
+            for count in (1, 3):
+                for _ in range(count):
+                    probing.fire()
+                await probing.drained()
+    assert (probing.tally.successes, dict(probing.tally.errors)) == (2, {"timeout": 2})
+    assert max(probing.tally.delays_ms) < 1000
+    assert PickyHttp2Server.connections == 2, "another one where the first takes no more requests"
+
+
+async def test_http2_requests_follow_redirects_and_survive_a_lost_connection() -> None:
+    body = b"x" * (1 << 20)
+    server = await asyncio.get_running_loop().create_server(MovedHttp2Server, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        moved = await probe(HttpTarget("t", f"{url}/", "POST", {"Connection": "close"}, body, http2=True), 2)
+        assert (moved.successes, moved.bytes, MovedHttp2Server.connections) == (2, 4, 1), moved
+        assert sorted(MovedHttp2Server.paths) == [b"/", b"/", b"/there?a=b", b"/there?a=b"]
+        for path in ("gone", "reset"):
+            lost = await probe(HttpTarget("t", f"{url}/{path}", http2=True), 3)
+            assert dict(lost.errors) == {"the connection was closed without an answer": 3}
+
+
+async def test_an_answer_that_breaks_off_is_none() -> None:
+    async def broken(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Length": "10"})
+        await answer.prepare(request)
+        await answer.write(b"ok")
+        assert request.transport is not None
+        request.transport.close()
+        return answer
+
+    async with serving(broken) as url:
+        tally = await probe(HttpTarget("t", url), 3)
+    assert (tally.successes, dict(tally.errors)) == (0, {"the connection was closed within an answer": 3})
 
 
 async def test_s69_what_cannot_be_sent_in_time_is_counted() -> None:

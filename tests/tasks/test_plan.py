@@ -240,6 +240,71 @@ def test_a_missed_round_is_run_once_where_the_annotation_says_so() -> None:
     assert world.task.status.history[0].status == "ongoing"
 
 
+def test_a_missed_round_waits_for_its_agents_as_others_do() -> None:
+    spec = {**SPEC, "schedule": {"schedule": "1 60", "roundTimeoutMinute": 5, "roundNumber": -1}}
+    world = World(make_task(spec=spec, annotations={MISSED: "run"}))
+    world.options = PlanOptions(settle_s=3.0)
+    world.make_ready("n1", "n2")
+    world.settle()
+    world.now += timedelta(hours=10)
+    # Everything was away, this controller too: what it reads first of the pods may be from before.
+    world.since = world.now
+    assert (world.settle().wake_s, world.task.status.history[0].status) == (3, "notstarted")
+    assert conditions(world)["RoundRunning"] == ("False", "WaitingForAgents")
+    world.now += timedelta(seconds=1)
+    world.pods = [pod(f"pod-{node}", node, ready=False, since=world.now) for node in ("n1", "n2")]
+    assert (world.settle().wake_s, world.task.status.history[0].status) == (14, "notstarted")
+    world.now += timedelta(seconds=4)
+    world.pods = [pod("pod-n1", "n1", since=world.now), *world.pods[1:]]
+    world.settle()
+    assert conditions(world)["RoundRunning"] == ("False", "WaitingForAgents")
+    world.now += timedelta(seconds=1)
+    world.pods = [*world.pods[:1], pod("pod-n2", "n2", since=world.now)]
+    world.now += timedelta(seconds=3)
+    world.settle()
+    assert world.task.status.history[0].status == "ongoing"
+    assert world.task.status.history[0].start_time_stamp == "2026-01-01T22:00:00Z"
+    assert [actor.node for actor in world.task.status.actors] == ["n1", "n2"]
+
+
+@pytest.mark.parametrize(
+    ("since_s", "annotations", "wait_s"),
+    [
+        pytest.param(0, {}, ENDPOINTS_S, id="it is starting again"),
+        pytest.param(-5, {}, ENDPOINTS_S - 5, id="it has been for a while"),
+        pytest.param(-60, {}, None, id="it does not come back"),
+        pytest.param(0, {START_WITH: "50%"}, None, id="enough are ready"),
+    ],
+)
+def test_a_round_waits_a_while_for_an_agent_that_starts_again(
+    since_s: float, annotations: dict[str, str], wait_s: float | None
+) -> None:
+    world = World(make_task(annotations=annotations))
+    world.make_ready("n1", "n2")
+    world.pods = [pod("p1", "n1"), pod("p2", "n2", ready=False, since=NOW + timedelta(seconds=since_s))]
+    plan = world.settle()
+    if wait_s is not None:
+        assert (plan.wake_s, world.task.status.history[0].status) == (wait_s, "notstarted")
+        assert conditions(world)["RoundRunning"] == ("False", "WaitingForAgents")
+        world.now += timedelta(seconds=wait_s)
+        world.settle()
+    assert world.task.status.history[0].status == "ongoing"
+
+
+@pytest.mark.parametrize(("duration_s", "wait_s"), [(30, ENDPOINTS_S), (48, 6), (54, None), (60, None)])
+def test_a_round_that_waits_keeps_the_time_it_needs(duration_s: int, wait_s: float | None) -> None:
+    schedule = {"schedule": "0 60", "roundTimeoutMinute": 1, "roundNumber": 1}
+    world = World(make_task(spec={**SPEC, "schedule": schedule, "request": {"durationInSecond": duration_s}}))
+    world.make_ready("n1", "n2")
+    world.unlisted = ["pod-n2"]
+    plan = world.settle()
+    if wait_s is not None:
+        assert (plan.wake_s, world.task.status.history[0].status) == (wait_s, "notstarted")
+        world.now += timedelta(seconds=wait_s)
+        world.settle()
+    assert world.task.status.history[0].status == "ongoing"
+
+
 def test_the_next_start_ends_a_round_that_still_runs_where_the_annotation_says_so() -> None:
     spec = {**SPEC, "schedule": {"schedule": "*/10 * * * *", "roundTimeoutMinute": 60, "roundNumber": -1}}
     world = World(make_task(spec=spec, annotations={OVERLAP: "Replace"}))
@@ -432,6 +497,19 @@ def test_a_suspended_task_starts_no_round_and_goes_on_when_it_is_resumed() -> No
     assert world.task.status.history[0].status == "ongoing"
 
 
+def test_run_now_of_a_suspended_task_holds_until_it_is_resumed() -> None:
+    spec = {**SPEC, "schedule": {"schedule": "30 60", "roundTimeoutMinute": 5, "roundNumber": -1}}
+    world = World(make_task(spec=spec))
+    world.make_ready("n1")
+    world.settle()
+    for annotations, status in (({SUSPEND: "true", RUN_NOW: "1"}, "notstarted"), ({RUN_NOW: "1"}, "ongoing")):
+        metadata = msgspec.structs.replace(world.task.metadata, annotations=annotations)
+        world.task = msgspec.structs.replace(world.task, metadata=metadata)
+        world.settle()
+        assert [each.status for each in world.task.status.history] == [status]
+        world.now += timedelta(hours=2)
+
+
 def test_run_now_starts_the_waiting_round_once_per_nonce() -> None:
     spec = {**SPEC, "schedule": {"schedule": "30 60", "roundTimeoutMinute": 5, "roundNumber": -1}}
     world = World(make_task(spec=spec))
@@ -532,7 +610,7 @@ def test_a_round_through_services_waits_a_moment_after_the_newest_pod_became_rea
     world.options = PlanOptions(settle_s=3.0)
     world.make_ready("n1", "n2")
     old, new = NOW - timedelta(days=1), NOW + timedelta(seconds=ready_s)
-    world.pods = [pod("p1", "n1", since=old), pod("p2", "n2", since=new), pod("p3", "n3", ready=False, since=NOW)]
+    world.pods = [pod("p1", "n1", since=old), pod("p2", "n2", since=new), pod("p3", "n3", ready=False, since=old)]
     plan = world.settle()
     if wait_s is not None:
         assert (plan.wake_s, world.task.status.history[0].status) == (wait_s, "notstarted")

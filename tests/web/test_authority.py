@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from fairlead.web.authority import Lives, Material, is_usable, issue_authority, renewed, split_bundle
+from fairlead.web.authority import Lives, Material, is_usable, issue_authority, renewed, split_bundle, unrenewed
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 NAMES = ("hooks.ns.svc", "127.0.0.1")
@@ -44,6 +44,12 @@ def test_a_server_that_read_the_bundle_an_overlap_ago_always_trusts_the_leaf() -
         authorities |= set(material.authorities)
     assert (len(authorities), len(leaves)) >= (5, 19)
     assert len(material.authorities) <= 2
+
+
+def test_a_certificate_that_nobody_renews_outlives_its_process() -> None:
+    material = unrenewed("metrics.ns.svc", NOW)
+    assert is_usable(material, NOW + timedelta(days=3600))
+    assert renewed(material, ("metrics.ns.svc",), Lives(), NOW + timedelta(days=1000)) is material
 
 
 def test_names_that_change_get_a_new_leaf_of_the_same_authority() -> None:

@@ -27,7 +27,7 @@ from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.provider import Usage
 from fairlead.nodes.spec import KubeletPod
 from fairlead.web.aggregated import AggregatedApi, AggregatedCall, AggregatedResource, BadCall, front_proxy
-from fairlead.web.authority import Lives, renewed
+from fairlead.web.authority import unrenewed
 from fairlead.web.probes import served
 
 log = structlog.get_logger("fairlead.metrics")
@@ -149,7 +149,7 @@ async def serving(
         log.warning("no metrics: the API server does not publish its front-proxy certificate")
         yield
         return
-    material = renewed(None, (f"{SERVICE}.{namespace}.svc",), Lives(), clock.now())
+    material = unrenewed(f"{SERVICE}.{namespace}.svc", clock.now())
     with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
         pair = Path(folder) / "pair.pem"
         pair.touch(0o600)

@@ -30,7 +30,7 @@ from fairlead.web.aggregated import (
     FrontProxy,
     front_proxy,
 )
-from fairlead.web.authority import Lives, renewed
+from fairlead.web.authority import unrenewed
 from fairlead.web.probes import served
 
 log = structlog.get_logger("fairlead.tasks")
@@ -76,7 +76,7 @@ class KdoctorReports:
         if proxy is None:
             yield
             return
-        material = renewed(None, (f"{SERVICE}.{settings.namespace}.svc",), Lives(), runtime.clock.now())
+        material = unrenewed(f"{SERVICE}.{settings.namespace}.svc", runtime.clock.now())
         with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
             pair = Path(folder) / "pair.pem"
             pair.touch(0o600)

@@ -19,6 +19,7 @@ from fairlead.cluster.writer import Outcome, Result
 from fairlead.model.intents import Apply, Create, Delete, Intent, RecordEvent, WakeAfter
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, ObjectMeta
+from fairlead.model.times import EARLIEST
 from fairlead.runtime import Runtime
 from fairlead.tasks import carrier as carriers
 from fairlead.tasks.carrier import Adaptation, Carrier, CarrierOptions
@@ -229,6 +230,7 @@ class TaskController:
         self._templates = load_templates(runtime.settings.tasks)
         self._report_address = ReportAddress(runtime)
         self._progress_s: dict[str, float] = {}
+        self._since = EARLIEST
         settings = runtime.settings
         self._options = PlanOptions(
             shared=SharedAgent(),
@@ -245,6 +247,7 @@ class TaskController:
         self._report_address = ReportAddress(runtime)
         self._report_address.warn()
         await caught_up(mirrors.all(), runtime.clock, runtime.stop)
+        self._since = runtime.clock.now()
         controller = Controller("tasks", self._reconcile, clock=runtime.clock, metrics=runtime.metrics)
         for kind, mirror in mirrors.tasks.items():
             controller.watches(mirror, _prefixed(kind))
@@ -342,7 +345,7 @@ class TaskController:
         unlisted = unlisted_pods(
             [list(mirrors.endpoints.by("service", service)) for service in probed_services(task)], ready_actors(pods)
         )
-        return Observed(kind, task, carrier, workload, parts, pods, results, lacking, unlisted, sharing)
+        return Observed(kind, task, carrier, workload, parts, pods, results, lacking, unlisted, sharing, self._since)
 
     async def _carrier(self, kind: str, task: Task, options: CarrierOptions, sharing: list[Sharer]) -> Carrier:
         specs = [without_reserved(each.spec) for _, each in sharing] or [without_reserved(task.spec)]

@@ -44,11 +44,13 @@ FAMILIES: Final = "FamiliesAvailable"
 ENDPOINTS: Final = "EndpointsListed"
 REFUSED: Final = "CarrierRefused"
 ENDPOINTS_S: Final = 15.0
-"""How long a round waits until the Services that it goes through list its pods."""
+"""How long a round waits until its pods are ready again and the Services that it goes through list them."""
 LATE_REPORTS_S: Final = 15.0
 """How long after the end reports of silent agents are waited for before their carrier goes."""
 ROLLOUT_S: Final = 30.0
 """How long a round waits until the pods of an older template are replaced."""
+REPORTING_S: Final = 6.0
+"""What a round needs besides its requests: its agents learn of it, and keep five seconds for their reports."""
 PARTS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (SERVICES, INGRESSES, SECRETS, CONFIG_MAPS)}
 
 
@@ -133,6 +135,8 @@ class Observed:
     """Ready pods that a Service of the carrier does not list yet, where the task goes through Services."""
     sharers: Sequence[sharing.Sharer] = ()
     """On a carrier that tasks share: all that need it, this one included."""
+    since: datetime = EARLIEST
+    """When this controller began to look: what it read then may be from before an outage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,13 +373,13 @@ def _run_rounds(
     except BadSchedule:
         return status, None  # the condition says so
     status = rounds.with_reports(status, seen.results.items())
-    status = _with_run_now(task, status, round_options, now)
     actors = ready_actors(seen.pods)
     if _is_ongoing(status) and not status.actors:
         # The round began before any pod was ready: those that are now are its actors.
         status = msgspec.structs.replace(status, actors=[each for each in actors if each.node])
     if _is_suspended(task) and not _is_ongoing(status):
         return status, None
+    status = _with_run_now(task, status, round_options, now)
     while True:
         if (wait_s := _start_wait_s(seen, status, options, now)) is not None:
             return status, wait_s
@@ -392,19 +396,33 @@ def ready_actors(pods: Iterable[CarrierPod]) -> list[Actor]:
 
 
 def _start_wait_s(seen: Observed, status: TaskStatus, options: PlanOptions, now: datetime) -> float | None:
-    """How long a round that is due waits until its pods are replaced and its Services lead to them; None: no longer."""
+    """How long a round that is due waits until its pods are there and its Services lead to them; None: no longer."""
     if not status.history or status.history[0].status != "notstarted":
         return None
     start = bounded_time(status.history[0].start_time_stamp, now)
-    until = [start]
+    deadline = bounded_time(status.history[0].dead_line_time_stamp, now)
+    latest = start + timedelta(seconds=ENDPOINTS_S)
+    until = [start, min(latest, agents_at(seen, options))]
     if is_rolling(seen):
         until.append(start + timedelta(seconds=ROLLOUT_S))
     if probed_services(seen.task):
-        latest = start + timedelta(seconds=ENDPOINTS_S)
         ready_at = max((pod.ready_at for pod in seen.pods if pod.is_ready), default=EARLIEST)
         until.append(latest if seen.unlisted else min(latest, ready_at + timedelta(seconds=options.settle_s)))
-    left_s = (max(until) - now).total_seconds()
+    request = seen.task.spec.request
+    needed_s = (request.duration_in_second if request is not None else 0) + REPORTING_S
+    left_s = (min(max(until), deadline - timedelta(seconds=needed_s)) - now).total_seconds()
     return left_s if now >= start and left_s > 0 else None
+
+
+def agents_at(seen: Observed, options: PlanOptions) -> datetime:
+    """Until when it is worth waiting for agents: for what they say now, and for those that have just stopped."""
+    known_at = seen.since + timedelta(seconds=options.settle_s)
+    pods = [pod for pod in seen.pods if pod.metadata.deletion_timestamp is None]
+    stopped = [pod.ready_at for pod in pods if not pod.is_ready]
+    share = start_with(seen.task.metadata.annotations) or 1.0
+    if len(pods) - len(stopped) >= share * len(pods):
+        return known_at
+    return max(known_at, max(stopped) + timedelta(seconds=ENDPOINTS_S))
 
 
 def _is_ongoing(status: TaskStatus) -> bool:
@@ -534,7 +552,8 @@ def _round_condition(seen: Observed, status: TaskStatus, options: PlanOptions, n
     if _is_suspended(seen.task) and not status.finish:
         return Condition(type=ROUND_RUNNING, status="False", reason="Suspended", message=f"{spec.SUSPEND} is true")
     if _start_wait_s(seen, status, options, now) is not None:
-        reason = "WaitingForRollout" if is_rolling(seen) else "WaitingForEndpoints"
+        waits = (is_rolling(seen), "WaitingForRollout"), (now < agents_at(seen, options), "WaitingForAgents")
+        reason = next((name for is_so, name in waits if is_so), "WaitingForEndpoints")
         return Condition(type=ROUND_RUNNING, status="False", reason=reason)
     block = seen.task.spec.schedule or SchedulePlan(schedule="0 60")
     try:

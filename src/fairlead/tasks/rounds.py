@@ -57,7 +57,7 @@ def step(status: TaskStatus, schedule: Schedule, options: RoundOptions, actors: 
     if record.status == "notstarted":
         if now < deadline:
             return _start(status, actors)
-        return _miss(status, schedule, options, actors, now)
+        return _miss(status, schedule, options, now)
     if record.status == "ongoing":
         return _judge(status, schedule, options, actors, deadline, now)
     if now < deadline:
@@ -100,11 +100,9 @@ def run_now(status: TaskStatus, options: RoundOptions, now: datetime) -> TaskSta
     return msgspec.structs.replace(status, history=[record, *status.history[1:]])
 
 
-def _miss(
-    status: TaskStatus, schedule: Schedule, options: RoundOptions, actors: Sequence[Actor], now: datetime
-) -> Step:
+def _miss(status: TaskStatus, schedule: Schedule, options: RoundOptions, now: datetime) -> Step:
     if options.missed == "run":
-        return _start(run_now(status, options, now), actors)
+        return Step(run_now(status, options, now), 0.0)  # its agents may just be starting again, as we are
     record = msgspec.structs.replace(
         status.history[0], status="fail", failure_reason=MISSED_ROUND, end_time_stamp=rfc3339(now)
     )

@@ -73,6 +73,11 @@ def renewed(material: Material | None, names: Sequence[str], lives: Lives, now: 
     return material
 
 
+def unrenewed(name: str, now: datetime) -> Material:
+    """For a process that serves with a certificate of its own as long as it runs: the leaf lives as its authority."""
+    return renewed(None, (name,), Lives(leaf=Lives().authority), now)
+
+
 def is_usable(material: Material, now: datetime) -> bool:
     """Whether the parts belong together and are valid; a Secret may have been edited by hand."""
     try:

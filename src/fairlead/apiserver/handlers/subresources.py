@@ -18,7 +18,7 @@ from fairlead.apiserver.registry import apply as applying
 from fairlead.apiserver.registry.deletion import check_preconditions, is_over, storage_precondition
 from fairlead.apiserver.registry.ownership import merged as merged_with
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.rest import Rest, check_name
+from fairlead.apiserver.registry.rest import Rest, check_name, check_namespace
 from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.decoding import Undecodable, read_as, unusable_patch
 from fairlead.apiserver.request.options import DeleteOptions, Options, Warn, parse_delete_options
@@ -173,6 +173,7 @@ def selector_text(selector: Mapping[str, Any] | None, *, is_map: bool = False) -
 async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: Any, options: Options) -> JsonObject:
     binding = read_as("core.v1.Binding", "Binding", "v1", binding)
     metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
+    check_namespace(metadata, namespace)
     if metadata.get("name") != name:
         raise bad_request("name in URL does not match name in Binding object")
     node = target.get("name", "")
@@ -221,7 +222,9 @@ async def evict(
 ) -> JsonObject:
     """Delete a pod if the budgets that cover it allow one more disruption, and count it against them."""
     found = read_as("policy.v1.Eviction", "Eviction", "v1", eviction)
-    if (found.get("metadata") or {}).get("name") != name:
+    metadata = found.get("metadata") or {}
+    check_namespace(metadata, namespace)
+    if metadata.get("name") != name:
         raise bad_request("name in URL does not match name in Eviction object")
     deletion = parse_delete_options(found.get("deleteOptions"), {})
     pod = rest.thing(pods, rest.entry(pods, namespace, name))
@@ -354,10 +357,15 @@ async def finalize(rest: Rest, namespaces: Resource, name: str, sent: Any) -> by
 
 
 def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: Any, options: Options) -> JsonObject:
+    given = read_as("authentication.v1.TokenRequest", "TokenRequest", "v1", sent)
+    spec, metadata = given.get("spec") or {}, given.get("metadata") or {}
+    check_namespace(metadata, namespace)
+    if (other := metadata.get("name", "")) not in ("", name):
+        why = f'Invalid value: "{other}": must match the service account name if specified'
+        raise invalid("authentication.k8s.io", "TokenRequest", name, [("FieldValueInvalid", why, "metadata.name")])
     account = rest.find("/serviceaccounts", f"{namespace}/{name}")
     if account is None:
         raise not_found("", "serviceaccounts", name)
-    spec = read_as("authentication.v1.TokenRequest", "TokenRequest", "v1", sent).get("spec") or {}
     seconds = spec.get("expirationSeconds")
     seconds = 3600 if seconds is None else seconds
     if not 600 <= seconds <= 1 << 32:

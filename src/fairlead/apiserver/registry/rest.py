@@ -496,12 +496,8 @@ class Rest(Reader):
     def _metadata(self, resource: Resource, namespace: str, thing: JsonObject) -> JsonObject:
         metadata: JsonObject = thing["metadata"]
         if resource.namespaced:
-            if not metadata.get("namespace"):
-                metadata["namespace"] = namespace
-            if metadata["namespace"] != namespace:
-                raise bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request"
-                )
+            check_namespace(metadata, namespace)
+            metadata["namespace"] = namespace
         else:
             metadata.pop("namespace", None)
         return metadata
@@ -619,6 +615,12 @@ def _unconvertible(resource: Resource, merged: JsonObject, plain: str) -> Failur
     about = f"({metadata.get('namespace', '')}/{metadata.get('name', '')}; {version})"
     message = f"unable to convert unstructured object to {version}: {why}"
     return Failure(500, "", f"failed to convert new object {about} to proper version: {message}")
+
+
+def check_namespace(metadata: JsonObject, namespace: str) -> None:
+    """A body names the namespace of its request, or none."""
+    if metadata.get("namespace") not in (None, "", namespace):
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
 def check_name(metadata: JsonObject, name: str) -> None:

@@ -1,4 +1,4 @@
-"""HTTP requests to one target: HTTP/1.1 by aiohttp, HTTP/2 by httpx."""
+"""HTTP requests to one target: HTTP/1.1 by aiohttp, HTTP/2 by httpx over a transport of ours."""
 
 import asyncio
 import errno
@@ -17,9 +17,9 @@ import httpx
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.connector import connector
+from fairlead.tasks.agent.http2 import SIZE, Http2Transport
 from fairlead.tasks.verdicts import Tally
 
-MOST_BODY: Final = 1 << 20
 MOST_CAUSES: Final = 8
 
 
@@ -112,6 +112,7 @@ class _Http1:
             headers=target.headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(),  # the task's own holds for the whole request
         )
         # A request whose connection was closed counts as failed: aiohttp would send it once more.
         self._session._retry_connection = False
@@ -120,8 +121,8 @@ class _Http1:
     async def send(self) -> tuple[int, int]:
         target = self._target
         async with self._session.request(target.method, target.url, data=target.body or None) as answer:
-            size = len(await answer.content.read(MOST_BODY))
-            return answer.status, size
+            # To its end, or the next request needs another connection; none of it is kept, however much it is.
+            return answer.status, sum([len(part) async for part in answer.content.iter_any()])
 
     async def close(self) -> None:
         await self._session.close()
@@ -129,23 +130,19 @@ class _Http1:
 
 class _Http2:
     def __init__(self, target: HttpTarget, tls: ssl.SSLContext | None) -> None:
-        limits = httpx.Limits(max_connections=None)
         # Without TLS there is nothing to negotiate: the server must know.
         self._client = httpx.AsyncClient(
-            http1=False,
-            http2=True,
-            verify=tls if tls is not None else True,
+            transport=Http2Transport(tls or httpx.create_ssl_context(trust_env=False)),
             headers=dict(target.headers),
             follow_redirects=True,
             timeout=None,
-            limits=limits,
             trust_env=False,
         )
         self._target = target
 
     async def send(self) -> tuple[int, int]:
         answer = await self._client.request(self._target.method, self._target.url, content=self._target.body or None)
-        return answer.status_code, len(answer.content)
+        return answer.status_code, answer.extensions[SIZE]
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -166,8 +163,6 @@ def tls_context(target: HttpTarget) -> ssl.SSLContext:
             context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     except ssl.SSLError as problem:
         raise BadSecret(f"{part} of the TLS Secret cannot be used: {problem.reason or problem}") from None
-    if target.http2:
-        context.set_alpn_protocols(["h2"])
     return context
 
 
@@ -205,6 +200,8 @@ def described(problem: BaseException) -> str:
             return "the connection was closed without an answer"
         case httpx.ReadError() | httpx.WriteError() | httpx.CloseError():
             return "the connection was closed without an answer"
+        case aiohttp.ClientPayloadError():
+            return "the connection was closed within an answer"
         case aiohttp.InvalidURL() | httpx.InvalidURL() | httpx.UnsupportedProtocol():
             return "the address is invalid"
         case httpx.ConnectError():

@@ -27,7 +27,7 @@ from fairlead.settings import LogSettings
 from fairlead.tasks.agent.echo import Echo, parse_fault
 from fairlead.tasks.agent.work import AgentOptions, Worker, is_due
 from fairlead.tasks.spec import KINDS, Task
-from fairlead.web.authority import Lives, renewed
+from fairlead.web.authority import unrenewed
 from fairlead.web.tls import serving_context
 
 log = structlog.get_logger("fairlead.agent")
@@ -161,8 +161,7 @@ async def _listening(routes: list[web.RouteDef], port: int, tls: ssl.SSLContext 
 
 def _certificate(options: AgentOptions, clock: Clock) -> ssl.SSLContext:
     """A certificate of its own: who probes the echo over TLS does not verify it."""
-    lives = Lives()
-    material = renewed(None, (options.pod or "agent",), lives, clock.now())
+    material = unrenewed(options.pod or "agent", clock.now())
     context = serving_context()
     with tempfile.TemporaryDirectory(prefix="agent-") as folder:
         pair = Path(folder) / "pair.pem"
