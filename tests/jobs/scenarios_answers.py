@@ -74,14 +74,15 @@ async def s37_ties_are_broken_alike_every_time_and_under_other_names(lab: Lab) -
         for name in names:
             await lab.node(name, "4", labels={"group": group})
 
-    def of(group: str) -> dict[str, Any]:
-        spec = lab.spec(5, **policy("BinPack"), minWorkersNum=5)
+    def of(group: str, workers: int = 5) -> dict[str, Any]:
+        spec = lab.spec(workers, **policy("BinPack"), minWorkersNum=workers)
         for template in (spec["leader"]["template"], spec["workerSets"][0]["template"]):
             template["spec"]["nodeSelector"] = {SCENARIO: lab.namespace, "group": group}
         return lab.manifest(f"job-{group}", spec)
 
     async def is_known() -> bool:
-        return all([(await lab.ask("/jobs/what-if", of(group)))["fits"] == "Now" for group in ("one", "two")])
+        # Twelve pods need all three nodes of a group.
+        return all([(await lab.ask("/jobs/what-if", of(group, 11)))["fits"] == "Now" for group in ("one", "two")])
 
     await lab.until(is_known, "Fairlead knows the nodes")
     first = (await lab.ask("/jobs/what-if", of("one")))["places"]

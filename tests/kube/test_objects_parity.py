@@ -14,9 +14,10 @@ from urllib.parse import urlparse
 
 import pytest
 
+from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.fields import managed, patches
-from fairlead.apiserver.fields.elements import ApplyError
 from fairlead.apiserver.json_values import go_text
+from fairlead.apiserver.registry.apply import check_as
 from fairlead.apiserver.schema import defaults, facts
 from fairlead.apiserver.schema import shape as schema
 from fairlead.apiserver.schema.custom import CustomKind
@@ -559,9 +560,9 @@ def test_an_apply_of_the_wrong_types_is_refused_in_the_real_servers_words(real: 
     assert shape is not None
     target = f"{path}/a?dryRun=All&fieldManager=me"
     status, answer = real.ask("PATCH", target, manifest, "application/apply-patch+yaml")
-    with pytest.raises(ApplyError) as caught:
-        managed.apply(shape, None, manifest, manager="me", api_version="v1", time="x")
-    assert (status, str(caught.value)) == (500, answer["message"])
+    with pytest.raises(Failure) as caught:
+        check_as(shape, manifest["apiVersion"], resource.kind, manifest)
+    assert (status, caught.value.code, caught.value.message) == (500, 500, answer["message"])
 
 
 SHAPELESS: list[Json] = [
