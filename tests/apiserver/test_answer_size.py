@@ -1,11 +1,14 @@
 """How large an answer grows with what was sent: in proportion, never with its square, whatever the complaint quotes."""
 
 import json
+import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import process_time
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
@@ -18,6 +21,7 @@ from fairlead.apiserver.validation.core import services
 from fairlead.apiserver.validation.errors import MOST_SHOWN, FieldError, bounded, invalid
 from fairlead.apiserver.validation.registry import validate_create
 from tests.contract.servers import Contestant, Heard, ours
+from tests.rigs.kube.servers import until
 
 Json = dict[str, Any]
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -231,6 +235,30 @@ def test_a_large_answer_is_sent_in_pieces_and_whole(server: Contestant, monkeypa
     assert len(watched.body.splitlines()) == 3
     assert max(sizes) == pieces.PIECE_BYTES
     assert sum(sizes) >= len(listed.body) + len(watched.body)
+
+
+def test_large_answers_that_nobody_takes_are_few_and_given_up(
+    server: Contestant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/api/v1/namespaces/kube-public/configmaps"
+    for name in "abcdefghij":  # more than the buffers of a connection hold
+        text = json.dumps({"metadata": {"name": name}, "data": {"a": "x" * 1_000_000}})
+        assert server.ask("POST", path, text.encode(), ADMIN).status == 201
+    monkeypatch.setattr(pieces, "MAX_UNSENT_BYTES", 15_000_000)
+    monkeypatch.setattr(pieces, "SEND_S", 1.0)
+    place = urlsplit(server.url)
+    tls = ssl.create_default_context(cafile=str(server.authority))
+    plain = socket.socket()
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    plain.connect((place.hostname, place.port))
+    with tls.wrap_socket(plain, server_hostname=place.hostname) as idle:
+        head = "".join(f"{name}: {value}\r\n" for name, value in ADMIN.items())
+        idle.sendall(f"GET {path} HTTP/1.1\r\nHost: here\r\n{head}\r\n".encode())
+        assert idle.recv(1) == b"H"
+        refused = server.ask("GET", path, None, ADMIN)
+        assert (refused.status, refused.json()["reason"]) == (429, "TooManyRequests")
+        assert refused.headers["Retry-After"] == ["1"]
+        assert until(lambda: server.ask("GET", path, None, ADMIN).status == 200, 30.0)
 
 
 def test_the_answer_to_head_has_no_body_however_large_it_would_be(server: Contestant) -> None:

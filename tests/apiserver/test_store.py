@@ -125,6 +125,24 @@ async def test_history_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch)
     store.close()
 
 
+async def test_history_of_large_objects_is_bounded_by_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "KEPT_BYTES", 10_000)
+    store = Store(folder, no_fields)
+    for number in range(100):
+        store.put("/pods", f"default/{number}", thing(str(number), text="x" * 1000), None)
+        await store.settled()
+    kept = list(store.of_kind("/pods").changes)
+    assert 5 <= len(kept) <= 10
+    with pytest.raises(Compacted):
+        store.of_kind("/pods").since(kept[0].revision - 2)
+    assert store.of_kind("/pods").since(kept[0].revision) == kept[1:]
+    store.close()
+    again = Store(folder, no_fields)
+    assert [change.revision for change in again.of_kind("/pods").changes] == [change.revision for change in kept]
+    assert again.of_kind("/pods").change_bytes == sum(len(change.entry.body) for change in kept)
+    again.close()
+
+
 async def test_items_come_in_the_order_of_their_keys_and_by_prefix(folder: Path) -> None:
     store = Store(folder, no_fields)
     for key in ("b/a", "a/z", "a-b/m", "a/b"):

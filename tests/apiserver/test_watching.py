@@ -50,3 +50,33 @@ async def test_what_changes_while_a_bookmark_is_sent_is_told_at_once(
     async with asyncio.timeout(10):
         told = msgspec.json.decode(await anext(lines))
     assert (told["type"], told["object"]["metadata"]["name"]) == ("ADDED", "late")
+
+
+async def test_a_client_that_is_far_behind_gets_its_changes_in_batches(
+    cluster: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "BATCH_BYTES", 1000)
+    rest, resource = cluster.server.rest, config_maps(cluster)
+
+    def put(number: int) -> None:
+        made = {"metadata": {"name": f"map-{number:02}", "uid": str(number)}, "data": {"text": "x" * 300}}
+        rest.store.put(resource.storage_key, f"default/map-{number:02}", made, None)
+
+    def render(entry: Entry) -> bytes:
+        return rest.body(resource, entry)
+
+    for number in range(10):
+        put(number)
+    watch = Watching(rest, resource, "default", {"fieldSelector": "metadata.name!=map-03"}, render, 3600.0)
+    lines = watch.lines(True, lambda: True)
+    names: list[str] = []
+    for number in range(10, 30):
+        put(number)
+    await rest.store.settled()
+    async with asyncio.timeout(10):
+        while "map-29" not in names:
+            batch = (await anext(lines)).splitlines()
+            assert sum(map(len, batch)) < 2000
+            objects = [msgspec.json.decode(line)["object"] for line in batch]
+            names += [thing["metadata"].get("name", "end of the list") for thing in objects]
+    assert [name for name in names if name.startswith("map-")] == [f"map-{n:02}" for n in range(30) if n != 3]

@@ -105,6 +105,7 @@ class Server:
         self._impersonation = Impersonation(rbac)
         self.address = "127.0.0.1:0"
         self._schemas = Schemas(rest)
+        self._large_answers = pieces.LargeAnswers()
         self._watches: set[asyncio.Task[Any]] = set()
 
     def application(self) -> web.Application:
@@ -147,7 +148,10 @@ class Server:
             response = self._failed(internal(f"{type(problem).__name__}: this is a bug in Fairlead, please report it"))
         if not response.prepared:
             add_warnings(response, warnings)
-        return await pieces.send(request, response)
+        try:
+            return await self._large_answers.send(request, response)
+        except Failure as failure:
+            return self._failed(failure)
 
     # -- who ------------------------------------------------------------------------------------------------
 

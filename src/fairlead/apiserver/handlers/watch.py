@@ -1,11 +1,12 @@
 """Watches: a cursor into the changes of one kind, read at the client's pace.
 
-Nothing is queued per watcher: one that falls further behind than the store remembers gets 410 and ends.
+Nothing is queued per watcher: one that falls further behind than the store remembers gets 410 and ends. What it has
+still to get is encoded in batches, each when the one before is sent, so that many slow clients cost little memory.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,8 +18,10 @@ from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request.info import is_true, version_problem
 from fairlead.apiserver.storage.store import Change, Compacted, Entry
 
+T = TypeVar("T")
 Render = Callable[[Entry], bytes]
 BOOKMARK_EVERY_S = 60.0
+BATCH_BYTES = 256 << 10
 LOOK_EVERY_S = 10.0
 """How long a watch may go on for a client that has gone."""
 
@@ -80,18 +83,18 @@ class Watching:
             there = list(self._store.items(self._resource.storage_key, self._prefix))
             try:
                 await self._rest.ready(self._resource, *(entry for _, entry in there))
-                first = [self._line("ADDED", entry) for key, entry in there if self._is_selected(key, entry)]
+                await self._store.settled()
+                for batch in _batches(there, lambda item: len(item[1].body)):
+                    if first := [self._line("ADDED", entry) for key, entry in batch if self._is_selected(key, entry)]:
+                        yield b"".join(first)
             except Failure as failure:
                 yield _error(failure)
                 return
             if sends_initial_mark:
-                first.append(self._mark(cursor, initial_end=True))
-            await self._store.settled()
-            if first:
-                yield b"".join(first)
+                yield self._mark(cursor, initial_end=True)
         while not self._is_outdated():
             try:
-                changes = self._kind_store.since(cursor)
+                changes = next(_batches(self._kind_store.since(cursor), lambda change: len(change.entry.body)), [])
             except Compacted as problem:
                 yield _error(gone(str(problem)))
                 return
@@ -116,6 +119,7 @@ class Watching:
                 yield self._mark(max(cursor, self._store.committed), initial_end=False)
                 continue  # what happened while that was sent woke nobody
             if changes:
+                await asyncio.sleep(0)  # others have their turn between batches of what this client does not follow
                 continue
             try:
                 until = min(ends_at, mark_at if self._bookmarks else ends_at, now + LOOK_EVERY_S)
@@ -166,6 +170,19 @@ class Watching:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
         thing = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
         return b'{"type":"BOOKMARK","object":' + msgspec.json.encode(self._mark_form(thing)) + b"}\n"
+
+
+def _batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        batch.append(item)
+        total += size(item)
+        if total >= BATCH_BYTES:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch
 
 
 def _error(failure: Failure) -> bytes:

@@ -74,6 +74,7 @@ class KindStore:
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self.changes: deque[Change] = deque()
+        self.change_bytes = 0  # of the bodies of `changes`
         self.compacted = 0  # changes up to here are forgotten
         self.writes = 0  # counts writes, for caches of what was read
         self._sorted: list[str] | None = None
@@ -92,6 +93,15 @@ class KindStore:
             del self.entries[key]
         else:
             self.entries[key] = entry
+
+    def remember(self, change: Change) -> None:
+        self.changes.append(change)
+        self.change_bytes += len(change.entry.body)
+
+    def forget_oldest(self) -> None:
+        change = self.changes.popleft()
+        self.change_bytes -= len(change.entry.body)
+        self.compacted = change.revision
 
     def notify(self) -> None:
         waiting, self._waiting = self._waiting, set()
@@ -134,8 +144,9 @@ class KindStore:
 
 
 class Store:
-    # Per kind: more than any client that is alive falls behind, small enough to hold.
+    # Per kind: more than any client that is alive falls behind, small enough to hold. Objects may be megabytes.
     KEPT_CHANGES: Final = 10_000
+    KEPT_BYTES: Final = 64 << 20
 
     def __init__(self, folder: Path, index: Callable[[str, Mapping[str, Any]], Mapping[str, str]]) -> None:
         """`index(kind, object)` gives the selectable fields of an object."""
@@ -267,12 +278,12 @@ class Store:
         commit, self._commit = self._commit, None
         pending, self._pending = self._pending, []
         for kind, change in pending:
-            self.of_kind(kind).changes.append(change)
+            self.of_kind(kind).remember(change)
         self.committed = self.revision
         changed = {kind: self.of_kind(kind) for kind, _ in pending}
         for kind, kind_store in changed.items():
             kind_store.notify()
-            if len(kind_store.changes) > self.KEPT_CHANGES:
+            if len(kind_store.changes) > self.KEPT_CHANGES or kind_store.change_bytes > self.KEPT_BYTES:
                 self._make_room(kind, kind_store)
         if not commit.done():
             commit.set_result(None)
@@ -296,20 +307,22 @@ class Store:
     def compact(self, kind: str) -> None:
         """Forget all changes of a kind: a watch that resumes from before now must list again."""
         kind_store = self.of_kind(kind)
-        kind_store.changes.clear()
-        self._forget(kind, kind_store, self.revision)
+        while kind_store.changes:
+            kind_store.forget_oldest()
+        kind_store.compacted = self.revision
+        self._forget(kind, kind_store)
 
     def _make_room(self, kind: str, kind_store: KindStore) -> None:
         # A tenth at a time, so that the delete on disk is not paid for every write.
-        oldest = kind_store.compacted
-        for _ in range(len(kind_store.changes) - self.KEPT_CHANGES + self.KEPT_CHANGES // 10):
-            oldest = kind_store.changes.popleft().revision
+        most, most_bytes = self.KEPT_CHANGES * 9 // 10, self.KEPT_BYTES * 9 // 10
+        while len(kind_store.changes) > most or kind_store.change_bytes > most_bytes:
+            kind_store.forget_oldest()
         # If the disk refuses, it holds more changes than needed, which is harmless.
         with contextlib.suppress(sqlite3.Error):
-            self._forget(kind, kind_store, oldest)
+            self._forget(kind, kind_store)
 
-    def _forget(self, kind: str, kind_store: KindStore, revision: int) -> None:
-        kind_store.compacted = revision
+    def _forget(self, kind: str, kind_store: KindStore) -> None:
+        revision = kind_store.compacted
         self._database.execute("DELETE FROM changes WHERE kind = ? AND revision <= ?", (kind, revision))
         self._database.execute("INSERT OR REPLACE INTO compactions (kind, revision) VALUES (?, ?)", (kind, revision))
 
@@ -352,7 +365,7 @@ class Store:
             entry = self._entry(kind, revision, msgspec.json.decode(body))._replace(body=body)
             # The object before the oldest change is not known any more; only selectors would need it.
             previous = None if type_ == "ADDED" else before.get((kind, key), entry)
-            kind_store.changes.append(Change(revision, type_, key, entry, previous))
+            kind_store.remember(Change(revision, type_, key, entry, previous))
             before[kind, key] = entry
             self.revision = max(self.revision, revision)
         if self.revision == 0:
