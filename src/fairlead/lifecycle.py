@@ -6,12 +6,15 @@ lease is released, and a replica's own lease removed; a standby has no work in h
 
 import asyncio
 import contextlib
+import errno
+import resource
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
+from fairlead.cluster.clock import Clock
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.waits import started
 from fairlead.runtime import Capability, Opener, Runtime, member_lease
@@ -24,6 +27,9 @@ T = TypeVar("T")
 GRACE_S: Final = 10.0
 # Then queued events are sent, for this long.
 FLUSH_S: Final = 5.0
+# More than one address of a client can open; children that close every number up to the limit are not slowed down.
+MOST_FILES: Final = 65_536
+FULL_EVERY_S: Final = 10.0
 
 
 async def run_until_stopped(
@@ -119,6 +125,32 @@ async def until_stopped(
         if not running.done() and (seconds := grace_s()):
             await asyncio.wait([running], timeout=seconds)
         return running.result() if running.done() else None
+
+
+def raise_file_limit() -> None:
+    """As many open files as the system allows, as programs in Go take: at the usual 1,024 a stranger who opens as many
+    connections and sends nothing would keep everybody out."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def report_full(clock: Clock) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """An exception handler of a loop that logs once a while that no connection can be accepted. asyncio by itself logs
+    each try, a hundred thousand lines a second."""
+    last_s = -FULL_EVERY_S
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal last_s
+        problem = context.get("exception")
+        if not (isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE)):
+            loop.default_exception_handler(context)
+        elif clock.elapsed_s() - last_s >= FULL_EVERY_S:
+            last_s = clock.elapsed_s()
+            log.error("too many open files: new connections wait; raise the limit (ulimit -n)", problem=str(problem))
+
+    return handle
 
 
 @contextlib.contextmanager

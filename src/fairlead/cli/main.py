@@ -180,18 +180,21 @@ def _serve(settings: Settings) -> None:
 def _run(settings: Settings, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     """Work until a signal; what the user can correct ends the program with one sentence."""
     from fairlead.apiserver.storage.store import Locked, Unusable, WrongSchema
+    from fairlead.cluster.clock import RealClock
     from fairlead.cluster.errors import ClusterError
-    from fairlead.lifecycle import stopped_by_signals
+    from fairlead.lifecycle import raise_file_limit, report_full, stopped_by_signals
     from fairlead.logs import start_logs
     from fairlead.tracing import start_tracing
 
     async def run() -> None:
         stop = asyncio.Event()
+        asyncio.get_running_loop().set_exception_handler(report_full(RealClock()))
         asyncio.get_running_loop().call_later(STARTED_S, _leave_out_of_collections)
         with stopped_by_signals(stop):
             await work(stop)
 
     start_logs(settings.logs)
+    raise_file_limit()
     try:
         with start_tracing(settings.traces_to):
             asyncio.run(run())
