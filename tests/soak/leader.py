@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,8 @@ def late_writes(events: Sequence[dict[str, Any]]) -> list[str]:
         holder = next((term for term in reversed(terms) if term.at <= done_at), None)
         if user.startswith("system:serviceaccount:") and (holder is None or holder.user != user):
             claimed = f"{holder.user} claimed the lease at {holder.at}" if holder else "nobody held the lease"
-            wrong.append(f"{user} wrote {event['objectRef']['name']} at {done_at}, but {claimed}")
+            received = event["requestReceivedTimestamp"]
+            wrong.append(f"{user} wrote {event['objectRef']['name']} at {done_at} (received {received}), but {claimed}")
     return wrong
 
 
@@ -110,6 +111,10 @@ def _accepted(events: Sequence[dict[str, Any]], resource: str, name: str | None)
         and event["responseStatus"]["code"] < 300
     ]
     return sorted(kept, key=lambda event: _moment(event["requestReceivedTimestamp"]))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
 
 
 def _moment(text: str) -> datetime:
@@ -175,6 +180,10 @@ def fail_over(
             if not taken:
                 wrong.append(f"freeze {round_number}: nobody took over in {took_s:.1f} s")
             time.sleep(rng.random() * duration_s / 3)
+            print(
+                f"freeze {round_number}: {frozen} frozen for {time.monotonic() - since:.2f} s until {_now()}",
+                flush=True,
+            )
             running[frozen].send_signal(signal.SIGCONT)
             time.sleep(0.5)
         for name, process in running.items():
@@ -182,10 +191,12 @@ def fail_over(
                 wrong.append(f"{name} ended with {process.returncode}")
     events = rig.audit()
     late = late_writes(events)
-    slowest_s = max(take_overs_s(events), default=0.0)
+    take_overs = take_overs_s(events)
+    slowest_s = max(take_overs, default=0.0)
     written = len(_accepted(events, "configmaps", None))
     print(
-        f"{freezes} freezes, {len(claims(events))} terms, {written} writes, slowest take-over {slowest_s:.2f} s",
+        f"{freezes} freezes, {len(claims(events))} terms, {written} writes, "
+        f"take-overs {min(take_overs, default=0.0):.2f} to {slowest_s:.2f} s",
         flush=True,
     )
     # A standby is due one duration after it saw the last renewal; the rest is how long a busy machine takes to tell it.

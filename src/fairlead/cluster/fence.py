@@ -29,14 +29,16 @@ class FencedSocket(socket.socket):
     fence: Fence
 
     def send(self, data: Any, flags: int = 0) -> int:
-        if not self.fence.is_open():
-            raise FenceClosed("the lease ran out before the request was sent")
-        return super().send(data, flags)
+        send = super().send  # looked up before: as little as possible lies between the clock and the system call
+        if self.fence.is_open():
+            return send(data, flags)
+        raise FenceClosed("the lease ran out before the request was sent")
 
     def sendmsg(self, buffers: Iterable[Any], *rest: Any) -> int:
-        if not self.fence.is_open():
-            raise FenceClosed("the lease ran out before the request was sent")
-        return super().sendmsg(buffers, *rest)
+        sendmsg = super().sendmsg
+        if self.fence.is_open():
+            return sendmsg(buffers, *rest)
+        raise FenceClosed("the lease ran out before the request was sent")
 
 
 def fenced_sockets(fence: Fence) -> Callable[[Any], socket.socket]:

@@ -101,7 +101,7 @@ class NamedLease:
 
     def is_open(self) -> bool:
         """Whether we hold the lease at this moment and may send."""
-        return self._clock.elapsed_s() < self._deadline_s
+        return self._deadline_s > self._clock.elapsed_s()  # the clock last: the socket sends right after it
 
     @property
     def holder(self) -> str:
