@@ -385,7 +385,7 @@ def _removal_sentence(item: Item, fewer: int, going: int, victims: Sequence[Vict
         sentence += ": a roll-out is under way, so which pods go is up to it"
     elif fewer:
         sentence += ": they were not made yet"
-    return f"{sentence}; {shortfall} less than asked for, there are no more" if shortfall else sentence
+    return f"{sentence}; {shortfall} fewer than requested: there are no more" if shortfall else sentence
 
 
 # --- adding -----------------------------------------------------------------------------------------------
