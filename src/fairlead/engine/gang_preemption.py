@@ -195,7 +195,7 @@ def _in_the_way(groups: Sequence[Group], statement: Statement, places: Iterable[
     for group in reversed(groups):
         start = statement.checkpoint()
         for occupant in group.occupants:
-            statement.place_occupant(occupant)
+            statement.place(occupant)
         nodes = {occupant.node for occupant in group.occupants}
         over = any(table.takes_oversold(uid) for node in nodes for uid in placed.get(node, ()))
         without = any(occupant.request.gpu.count and occupant.gpus is None for occupant in group.occupants)

@@ -54,7 +54,7 @@ def _refusals(evaluation: Evaluation, row: int, others: list[Occupant]) -> tuple
     table, request = evaluation.table, evaluation.request
     statement = Statement(table)
     for other in others:
-        statement.place_occupant(other)
+        statement.place(other)
     try:
         view = table.view(np.array([row], dtype=np.int64))
         for rule in evaluation.profile.predicates:

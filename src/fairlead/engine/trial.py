@@ -76,7 +76,7 @@ class Trial:
 
     def place(self, occupant: Occupant) -> None:
         occupant.node = self._table.name(self._row)
-        self._statement.place_occupant(occupant)
+        self._statement.place(occupant)
         self._shift(occupant, 1)
 
     def reasons(self) -> list[str]:

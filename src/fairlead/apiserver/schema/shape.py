@@ -115,11 +115,6 @@ class Schema:
     def fields(self) -> dict[str, "Schema"]:
         return self.struct.fields if self.struct is not None else {}
 
-    @property
-    def atomic(self) -> bool:
-        """Whether the value is owned and replaced as a whole."""
-        return not self.granular
-
     def child(self, name: str) -> "Schema | None":
         """The schema of a key: a field's, or a map's value's."""
         if self.form == "map":

@@ -491,7 +491,7 @@ def _after_leaving(
     finally:
         statement.rollback()
     for pod, each in zip(pods, found, strict=True):
-        planned.place_occupant(occupant_of(pod, handle.table.request(pod), each.node))
+        planned.place(occupant_of(pod, handle.table.request(pod), each.node))
     return found
 
 
