@@ -367,6 +367,20 @@ def missing_files(page: str, source: Path) -> list[str]:
     return sorted({name for name in named if not any((root / name).exists() for root in (source, source.parents[1]))})
 
 
+def files_named_in_vain(source: Path) -> list[str]:
+    """`file:line: name` where a docstring or comment names a Python file that is neither beside it nor at that path."""
+    files = {file.relative_to(source).as_posix() for file in source.rglob("*.py")}
+    return [
+        f"{file.relative_to(source).as_posix()}:{number}: {name}"
+        for file in sorted(source.rglob("*.py"))
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        for name in re.findall(r"`((?:[\w-]+/)*[\w-]+\.py)`", line)
+        if not (file.parent / name).exists()
+        and not any(f"/{each}".endswith(f"/{name}") for each in files if "/" in name)
+        if name not in files
+    ]
+
+
 def docstring_of(module: Path) -> str:
     return ast.get_docstring(ast.parse(module.read_text())) or ""
 

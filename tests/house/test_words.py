@@ -10,6 +10,7 @@ from tests.house.rules import (
     COINED,
     ROOT,
     docstring_of,
+    files_named_in_vain,
     lines_that_match,
     missing_files,
     participle_names,
@@ -53,6 +54,14 @@ def test_every_file_in_the_question_table_exists() -> None:
     table = question_table((ROOT / "ARCHITECTURE.md").read_text())
     assert len(table) >= len(QUESTIONS)
     assert missing_files("\n".join(table.values()), SOURCE) == []
+
+
+def test_every_file_that_a_docstring_names_exists(tmp_path: Path) -> None:
+    assert files_named_in_vain(SOURCE) == []
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "routes.py").write_text("# see `guard.py`, `routes.py` and `web/routes.py`\n")
+    (tmp_path / "app.py").write_text('"""As `web/routes.py` does, and `routes.py`."""\n')
+    assert files_named_in_vain(tmp_path) == ["app.py:1: routes.py", "web/routes.py:1: guard.py"]
 
 
 @pytest.mark.parametrize(("page", "lines"), [("README.md", 150), ("ARCHITECTURE.md", 200)])
