@@ -556,7 +556,7 @@ class NodeTable:
             self.gpu_shares += sign
 
     def _allocate(self, row: int, request: GpuRequest, devices: tuple[int, ...]) -> GpuHold | None:
-        """On the given devices; on others where those are not to be had, as when somebody wrote them down by hand."""
+        """On the given devices; on others where those are taken, as when a user wrote the annotation by hand."""
         try:
             return self.gpus.allocate(row, request, devices)
         except ValueError:

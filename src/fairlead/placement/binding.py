@@ -1,6 +1,6 @@
 """Binding: the slow half of a placement. Volumes first, then the pod; it ends when the server's answer is known.
 
-A binding whose answer got lost is in doubt: its room stays taken until the server has told what became of it.
+A binding whose answer got lost is in doubt: its room stays taken until the server shows the result.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ log = structlog.get_logger("fairlead.placement")
 LOOK_AGAIN_S = 1.0
 # So long a binding may be in doubt. After that the watch has the last word: it shows the pod on its node, or not.
 MOST_IN_DOUBT_S = 60.0
-# How long a conflict waits for the watch to show what somebody else wrote, and how often one is tried again.
+# How long a conflict waits for the watch to show the other write, and how often one is tried again.
 MOST_UNSEEN_S = 10.0
 MOST_RESERVE_TRIES = 5
 
@@ -57,7 +57,7 @@ class Binder:
     ) -> str | None:
         """None when the pod is bound there; else it came to nothing, and there may be a sentence about it to tell.
 
-        There is none where the pod is gone, or somebody else was first, or it is not wanted there any more.
+        There is none where the pod is gone, another scheduler was first, or its place was lost.
         """
         if placed.volumes and (problem := await self._bind_volumes(placed, volumes_timeout_s)):
             log.warning("volumes not bound", pod=placed.pod, node=placed.node, problem=problem)
@@ -189,7 +189,7 @@ class Binder:
         )
 
     async def _changes(self, intent: Patch, give_up_at_s: float) -> bool:
-        """Whether the object of a conflict is seen as somebody else wrote it, before long."""
+        """Whether the watch shows the other write of a conflict in time."""
         give_up_at_s = min(give_up_at_s, self._clock.elapsed_s() + MOST_UNSEEN_S)
         objects: Mapping[str, PersistentVolume | PersistentVolumeClaim]
         objects = self._catalog.volumes if intent.kind is VOLUMES else self._catalog.claims

@@ -145,7 +145,7 @@ class Forecasts:
         return self.reader.current(self._clock.now()) if self.reader is not None else NO_FORECAST
 
     def loads(self, now: datetime) -> Mapping[Subject, Mapping[str, float]]:
-        """What pods of services use now, where somebody knows."""
+        """What pods of services use now, where it is known."""
         return self.reader.loads(now) if self.reader is not None else {}
 
 

@@ -209,7 +209,7 @@ class Loop:
         try:
             await stop.wait()
         finally:
-            # Writes still on their way settle by themselves: without the lease they come to nothing.
+            # Writes still on their way settle by themselves: without the lease they are not sent.
             self._leading = False
             self._table_work.refuse_changes()
             self._wakeup.set()
@@ -224,7 +224,7 @@ class Loop:
         self._wakeup.set()
 
     async def run_on_table(self, work: Callable[[TableHandle], T], *, reading: bool = False) -> T:
-        """Have work done on the table between two decisions, with every change heard of in it.
+        """Have work done on the table between two decisions, with every observed change in it.
 
         Work that only reads, and leaves the table as it was, is done by a standby as well.
         """
@@ -344,7 +344,7 @@ class Loop:
         return False
 
     def _settle(self, uid: str) -> None:
-        """The cluster's word on this pod counts from now on, not ours."""
+        """From now on the pod counts as the server shows it, not as we assumed it."""
         self._queue.drop(uid)
         self._alone.discard(uid)
         self._awaiting.pop(uid, None)
@@ -391,7 +391,7 @@ class Loop:
     # -- deciding ---------------------------------------------------------------------------------------------
 
     def _decide_some(self) -> bool:
-        """Decide a batch; True if anything was looked at."""
+        """Decide a batch; True if anything was decided."""
         decided = 0
         started_s = self._clock.elapsed_s()
         while decided < BATCH and not self._is_held_up and (what := self._next(started_s)) is not None:

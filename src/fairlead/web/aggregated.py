@@ -35,7 +35,7 @@ _VERBS: Final = {"POST": "create", "PUT": "update"}
 
 @dataclass(frozen=True, slots=True)
 class FrontProxy:
-    """The front proxy whose word on the caller's name is trusted."""
+    """The front proxy that is trusted to name the caller."""
 
     authority: str = ""
     names: frozenset[str] = frozenset()
@@ -49,7 +49,7 @@ class FrontProxy:
         return context
 
     def user(self, request: web.Request) -> str | None:
-        """Whom the front proxy speaks for; None when the caller is not the front proxy."""
+        """The user that the front proxy names; None when the caller is not the front proxy."""
         certificate = request.get_extra_info("peercert") or {}
         subject = {key: value for part in certificate.get("subject", ()) for key, value in part}
         name = subject.get("commonName", "")

@@ -59,7 +59,7 @@ MOST_PODS: Final = 20_000
 
 
 Loads = Callable[[datetime], Mapping[Subject, Mapping[str, float]]]
-"""What pods of services use now, where somebody knows; the forecast reader's."""
+"""What pods of services use now, where it is known; the forecast reader's."""
 
 
 def nobody_knows(now: datetime) -> Mapping[Subject, Mapping[str, float]]:
@@ -200,7 +200,7 @@ def plan_all(
 ) -> list[ItemStatus]:
     """A round that no single item can spoil: if planning them together breaks, each is planned alone.
 
-    `broken` is told the key of an item that cannot be planned, with the exception at hand.
+    `broken` is called with the key of an item that cannot be planned, with the exception at hand.
     """
     turns = {cycle.pick: cycle.pick.counter for cycle in handle.cycles.values() if isinstance(cycle.pick, RoundRobin)}
     try:
@@ -567,7 +567,7 @@ def _added(
         )
         for number, each in enumerate((*placed, *late))
     ]
-    # Pods of another scheduler have places too: what it does with them is followed and told.
+    # Pods of another scheduler have places too: what it does with them is followed and reported.
     note = why_not if cycle is not None else f"up to scheduler {scheduler}"
     places += [Place(note=note)] * (item.number - len(places))
     return msgspec.structs.replace(
