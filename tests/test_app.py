@@ -346,7 +346,7 @@ async def test_a_capability_that_needs_another_says_so(cluster: Cluster) -> None
         leads_under = "placement"
 
     known = {"jobs": Jobs}
-    with pytest.raises(BadSettings, match=r"jobs needs placement in the same process; say --capabilities placement,"):
+    with pytest.raises(BadSettings, match=r"jobs needs placement in the same process; use --capabilities placement,"):
         await app.serve(
             cluster.settings(capabilities=("jobs",)),
             clock=ManualClock(),

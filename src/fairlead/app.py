@@ -51,7 +51,7 @@ def select_capabilities(names: tuple[str, ...], known: Registry) -> dict[str, ty
         if lacking := [each for each in known[name].needs if each not in names]:
             raise BadSettings(
                 f"capabilities: {name} needs {', '.join(lacking)} in the same process; "
-                f"say --capabilities {','.join((*lacking, *names))}"
+                f"use --capabilities {','.join((*lacking, *names))}"
             )
     return {name: capability for name, capability in known.items() if name in names}
 

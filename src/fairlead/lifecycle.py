@@ -73,7 +73,7 @@ def _work_of(capability: Capability, member: Runtime) -> Callable[[], Awaitable[
 
 
 async def _hold(runtime: Runtime, works: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
-    """Hold one lease whenever it can be had, and do what is done under it, until stopped."""
+    """Hold one lease whenever it is free, and do what is done under it, until stopped."""
 
     async def lead() -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -36,7 +36,7 @@ def start_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """A request that is no HTTP is its sender's mistake, who is told; the library would quote it, tokens and all."""
+    """A request that is no HTTP is its sender's mistake, and answered; the library would quote it, tokens and all."""
     problem = record.exc_info[1] if record.exc_info else None
     return not isinstance(problem, HttpProcessingError)
 

@@ -122,7 +122,7 @@ class MqttSettings(Section, frozen=True):
 
 
 class ArkletSettings(Section, frozen=True):
-    """Calls to bases whose arklet speaks TLS, as a Python base can: whom we believe, and who we are."""
+    """Calls to bases whose arklet uses TLS, as a Python base can: the authority we trust, and our certificate."""
 
     ca_file: str = ""
     certificate: str = ""
@@ -416,7 +416,7 @@ def service_account_folder(environment: Mapping[str, str] | None = None) -> Path
 
 
 def agent_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a task's agent is told by variables: those that begin with AGENT_, without it."""
+    """What a task's agent is configured with by variables: those that begin with AGENT_, without it."""
     environment = environment if environment is not None else os.environ
     return {name.removeprefix("AGENT_"): value for name, value in environment.items() if name.startswith("AGENT_")}
 

@@ -200,7 +200,7 @@ def _start(
 
 
 async def _controllers(runtime: Runtime, cluster: Embedded, options: UpOptions) -> None:
-    # A class for claims that name none, unless somebody has made another of that name.
+    # A class for claims that name none, unless a user has created another of that name.
     await runtime.writer.carry_out(Create(kind=STORAGE_CLASSES, body=DEFAULT_CLASS))
     await controllers.run(
         reader=runtime.reader,

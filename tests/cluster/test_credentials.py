@@ -238,7 +238,7 @@ async def test_a_certificate_is_put_to_use(program: Program, clock: ManualClock)
         pytest.param("echo hello", "printed no ExecCredential", id="prints something else"),
         pytest.param("printf '\"\\377\"'", "printed no ExecCredential", id="prints no text"),
         pytest.param("true", "printed no ExecCredential", id="prints nothing"),
-        pytest.param('echo \'{"apiVersion":"v2"}\'', f"answered in 'v2', asked in '{V1}'", id="another version"),
+        pytest.param('echo \'{"apiVersion":"v2"}\'', f"answered in 'v2', not in '{V1}'", id="another version"),
         pytest.param(
             f'echo \'{{"apiVersion":"{V1}","status":{{}}}}\'', "neither a token nor a certificate", id="gives nothing"
         ),

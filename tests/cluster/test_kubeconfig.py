@@ -389,11 +389,11 @@ PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "command": "plugin"}
         pytest.param(
             {},
             {"exec": {**PLUGIN, "apiVersion": "client.authentication.k8s.io/v1alpha1"}},
-            "the exec plugin 'plugin' speaks 'client.authentication.k8s.io/v1alpha1'; use ",
+            "the exec plugin 'plugin' uses 'client.authentication.k8s.io/v1alpha1'; Fairlead knows ",
             id="an old plugin",
         ),
         pytest.param(
-            {}, {"exec": {**PLUGIN, "interactiveMode": "Always"}}, "the exec plugin 'plugin' wants a terminal", id="tty"
+            {}, {"exec": {**PLUGIN, "interactiveMode": "Always"}}, "the exec plugin 'plugin' needs a terminal", id="tty"
         ),
     ],
 )

@@ -66,6 +66,9 @@ class Contestant:
                 self.hang_up()
                 if attempt == 2:
                     raise
+            except TimeoutError:
+                self.hang_up()  # its answer may still come: the next request needs another connection
+                raise
         raise AssertionError
 
     def follow(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.forecast import Change, Forecast, Rises, change, unmatched
+from fairlead.engine.occupant import occupant_of
 from fairlead.engine.profile import seed_profile
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
@@ -77,7 +78,7 @@ def test_each_placement_of_a_round_moves_the_next(amounts: float | Change) -> No
     statement = Statement(table)
     seen = []
     for pod in (of("web", "1"), of("web", "2"), of("web", "3")):
-        statement.place(pod, table.request(pod), "a")
+        statement.place(occupant_of(pod, table.request(pod), "a"))
         seen.append(expected(table, pod)["a"])
     assert seen == [0.125, 0.25, 0.375]
 

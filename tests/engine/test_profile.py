@@ -126,7 +126,7 @@ def test_arguments_reach_the_rules() -> None:
         ),
         (
             {"profiles": [{"plugins": {"score": {"enabled": [{"name": "NodeName"}]}}}]},
-            "profiles[0].plugins.score.enabled[0].name: NodeName has nothing to say at score",
+            "profiles[0].plugins.score.enabled[0].name: NodeName is not a plugin of score",
         ),
         (
             {"profiles": [{"plugins": {"score": {"enabled": [{"name": "ImageLocality", "weight": -1}]}}}]},

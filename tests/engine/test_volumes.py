@@ -88,7 +88,7 @@ def test_a_promise_is_taken_back_with_the_placement() -> None:
     assert isinstance(local.decide(user("p1", "one"), statement), Placed)
     assert isinstance(local.decide(user("p2", "two")), Refused)
     statement.rollback()
-    assert (local.table.reserved_volumes, local.table.promised_claims) == ({}, {})
+    assert (local.table.reserved_volumes, local.table.assumed_claims) == ({}, {})
     assert isinstance(local.decide(user("p2", "two")), Placed)
 
 
@@ -101,4 +101,4 @@ def test_a_volume_to_be_made_holds_its_claims_users_together() -> None:
     assert isinstance(second, Placed)
     assert second.node == first.node
     made.table.remove_pod("uid-default-p1")
-    assert made.table.promised_claims == {"default/shared": (first.node, 1)}
+    assert made.table.assumed_claims == {"default/shared": (first.node, 1)}

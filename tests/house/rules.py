@@ -9,6 +9,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -236,7 +237,8 @@ KUBERNETES_WORDS: Final = frozenset({"not_found"})
 
 
 COINED: Final = re.compile(
-    r"\b(?:desks?|workshop|keeper|shelf|shelves|seats?|furnish\w*|immortal|upstairs)\b", re.IGNORECASE
+    r"(?<![a-z])(?:desks?|workshop|keeper|shelf|shelves|seats?|furnish\w*|immortal|upstairs|promis\w+)(?![a-z])",
+    re.IGNORECASE,
 )
 """Words of our own for what Kubernetes or Python has an ordinary word for; they were renamed."""
 
@@ -314,6 +316,41 @@ def too_long(source: Path, most: int = MOST_LINES, most_of_a_function: int = MOS
     return complaints
 
 
+# --- what nobody uses -------------------------------------------------------------------------------------
+
+CALLED_BY_OTHERS: Final = frozenset({"datagram_received", "error_received", "handle_async_request", "ignore_aliases"})
+"""Methods that asyncio, httpx and PyYAML call."""
+FOR_TESTS: Final = frozenset({"compact"})
+"""What tests alone call because nothing else can bring it about: a store that has forgotten old revisions."""
+_DEFINITION: Final = re.compile(r"^ *(?:async +)?(?:def|class) +(\w+)|^([A-Za-z]\w*)(?:: [^=\n]+)? = ", re.MULTILINE)
+
+
+def unused_names(source: Path, *users: Path) -> list[str]:
+    """Functions, methods, classes and constants of the source that neither it nor the users' folders name again.
+
+    Not those of the testing kit, and not commands, which their decorators register.
+    """
+    texts = {file: file.read_text() for file in sorted(source.rglob("*.py"))}
+    others = [file.read_text() for folder in users for file in sorted(folder.rglob("*.py"))]
+    words = Counter(word for text in (*texts.values(), *others) for word in re.findall(r"\w+", text))
+    defined = {file: [one or other for one, other in _DEFINITION.findall(text)] for file, text in texts.items()}
+    times = Counter(name for names in defined.values() for name in names)
+    complaints = []
+    for file, names in defined.items():
+        place = file.relative_to(source)
+        if place.parts[0] in ("testing", "cli"):
+            continue
+        for name in sorted(set(names) - CALLED_BY_OTHERS - FOR_TESTS):
+            is_unused = words[name] <= times[name] and not name.startswith("__")
+            if is_unused or (name == "log" and _has_idle_logger(texts[file])):
+                complaints.append(f"{place.as_posix()}::{name}")
+    return complaints
+
+
+def _has_idle_logger(text: str) -> bool:
+    return bool(re.search(r"^log = ", text, re.MULTILINE)) and not re.search(r"\blog\.", text)
+
+
 # --- questions --------------------------------------------------------------------------------------------
 
 
@@ -328,6 +365,20 @@ def missing_files(page: str, source: Path) -> list[str]:
     """Python files and folders of the source that a page names (`room/file.py`, `room/`) and that do not exist."""
     named = re.findall(r"`((?:[\w-]+/)+(?:[\w-]+\.py)?|[\w-]+\.py)`", page)
     return sorted({name for name in named if not any((root / name).exists() for root in (source, source.parents[1]))})
+
+
+def files_named_in_vain(source: Path) -> list[str]:
+    """`file:line: name` where a docstring or comment names a Python file that is neither beside it nor at that path."""
+    files = {file.relative_to(source).as_posix() for file in source.rglob("*.py")}
+    return [
+        f"{file.relative_to(source).as_posix()}:{number}: {name}"
+        for file in sorted(source.rglob("*.py"))
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        for name in re.findall(r"`((?:[\w-]+/)*[\w-]+\.py)`", line)
+        if not (file.parent / name).exists()
+        and not any(f"/{each}".endswith(f"/{name}") for each in files if "/" in name)
+        if name not in files
+    ]
 
 
 def docstring_of(module: Path) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.app import CAPABILITIES
 from tests.house.rules import ROOT
 
 LINT_IMPORTS = Path(sys.executable).with_name("lint-imports")
@@ -52,6 +53,50 @@ def test_the_api_server_imports_a_clock_quantities_and_the_version_alone(tmp_pat
     assert imported(tmp_path / "a.py") == {"fairlead.app", "fairlead.model"}
 
 
+IMPURE = {
+    "asyncio",
+    "aiohttp",
+    "httpx",
+    "socket",
+    "threading",
+    "subprocess",
+    "time",
+    "random",
+    "fairlead.cluster.client",
+}
+
+
+def impure(file: Path) -> list[str]:
+    """What a plan imports that waits, sends, or reads a clock; of our own, what `cluster` has but its plain values."""
+    tree = ast.walk(ast.parse(file.read_text()))
+    names = {
+        name
+        for each in tree
+        if isinstance(each, ast.Import | ast.ImportFrom)
+        for name in ([each.module or ""] if isinstance(each, ast.ImportFrom) else [alias.name for alias in each.names])
+    }
+    return sorted(name for name in names if name in IMPURE or name.startswith("fairlead.cluster."))
+
+
+def test_plans_neither_wait_nor_send_nor_read_a_clock(tmp_path: Path) -> None:
+    plans = sorted((ROOT / "src" / "fairlead").rglob("plan.py"))
+    assert len(plans) >= 6
+    assert {file: problems for file in plans if (problems := impure(file))} == {}
+    (tmp_path / "plan.py").write_text("import time, math\nfrom fairlead.cluster.client import Client\n")
+    assert impure(tmp_path / "plan.py") == ["fairlead.cluster.client", "time"]
+
+
+def test_only_the_registry_knows_the_capabilities_by_name() -> None:
+    source = ROOT / "src" / "fairlead"
+    rooms = {f"fairlead.{folder.parent.name}" for folder in source.glob("*/capability.py")}
+    assert len(rooms) == len(CAPABILITIES)
+    for file in ("up.py", "lifecycle.py", "serving.py", "webhooks.py", "runtime.py"):
+        assert not [name for name in imported(source / file) if ".".join(name.split(".")[:2]) in rooms], file
+    assert {name for name in imported(source / "app.py") if ".".join(name.split(".")[:2]) in rooms} == {
+        f"{room}.capability" for room in rooms
+    }
+
+
 def test_the_floors_hold() -> None:
     done = lint_imports(ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -68,7 +113,7 @@ def test_the_floors_hold() -> None:
         pytest.param("engine/__init__.py", "import random", "The engine is arithmetic", id="the engine rolls dice"),
         pytest.param("model/meta.py", "import numpy", "The model is nouns", id="model holds arrays"),
         pytest.param("cli/__init__.py", "import aiohttp", "Only the runtime speaks HTTP", id="the CLI speaks HTTP"),
-        pytest.param("cluster/__init__.py", "import fairlead.testing", "The testing kit", id="a room uses a fake"),
+        pytest.param("tasks/__init__.py", "import fairlead.testing", "The testing kit", id="a room uses a fake"),
     ],
 )
 def test_an_offence_is_found(tmp_path: Path, module: str, offence: str, contract: str) -> None:

@@ -10,11 +10,13 @@ from tests.house.rules import (
     COINED,
     ROOT,
     docstring_of,
+    files_named_in_vain,
     lines_that_match,
     missing_files,
     participle_names,
     question_table,
     too_long,
+    unused_names,
 )
 
 SOURCE: Final = ROOT / "src" / "fairlead"
@@ -30,6 +32,10 @@ def test_no_coined_word_comes_back() -> None:
 
 def test_no_file_and_no_function_is_too_long() -> None:
     assert too_long(SOURCE) == []
+
+
+def test_everything_that_is_defined_is_used() -> None:
+    assert unused_names(SOURCE, ROOT / "bench") == []
 
 
 def test_there_are_twenty_questions() -> None:
@@ -48,6 +54,14 @@ def test_every_file_in_the_question_table_exists() -> None:
     table = question_table((ROOT / "ARCHITECTURE.md").read_text())
     assert len(table) >= len(QUESTIONS)
     assert missing_files("\n".join(table.values()), SOURCE) == []
+
+
+def test_every_file_that_a_docstring_names_exists(tmp_path: Path) -> None:
+    assert files_named_in_vain(SOURCE) == []
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "routes.py").write_text("# see `guard.py`, `routes.py` and `web/routes.py`\n")
+    (tmp_path / "app.py").write_text('"""As `web/routes.py` does, and `routes.py`."""\n')
+    assert files_named_in_vain(tmp_path) == ["app.py:1: routes.py", "web/routes.py:1: guard.py"]
 
 
 @pytest.mark.parametrize(("page", "lines"), [("README.md", 150), ("ARCHITECTURE.md", 200)])
@@ -81,14 +95,38 @@ def test_participles_and_everyday_verbs_are_found_in_names(tmp_path: Path) -> No
 
 
 def test_coined_words_are_found(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("# at the Desk\nunseated = 1\n")
-    assert lines_that_match([tmp_path / "a.py"], COINED) == [f"{tmp_path / 'a.py'}:1: # at the Desk"]
+    file = tmp_path / "a.py"
+    file.write_text("# at the Desk\nunseated = 1\nkept_promises = 2\n")
+    assert lines_that_match([file], COINED) == [f"{file}:1: # at the Desk", f"{file}:3: kept_promises = 2"]
 
 
 def test_long_files_and_functions_are_found(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("def f():\n    x = 1\n    return x\n")
     assert too_long(tmp_path, most=3, most_of_a_function=3) == []
     assert too_long(tmp_path, most=2, most_of_a_function=2) == ["a.py: 3 lines", "a.py::f: 3 lines"]
+
+
+UNUSED = """
+log = get_logger()
+MOST: Final = 3
+LEAST = 2
+class Used:
+    def method(self): return MOST
+    async def forgotten(self): ...
+    def error_received(self): ...
+Used().method()
+"""
+
+
+def test_names_that_nobody_uses_are_found(tmp_path: Path) -> None:
+    source, bench = tmp_path / "src", tmp_path / "bench"
+    for file, text in (("a.py", UNUSED), ("testing/kit.py", "class Kit: ...\n"), ("b.py", "class Measured: ...\n")):
+        (source / file).parent.mkdir(parents=True, exist_ok=True)
+        (source / file).write_text(text)
+    bench.mkdir()
+    (bench / "it.py").write_text("Measured()\n")
+    assert unused_names(source, bench) == ["a.py::LEAST", "a.py::forgotten", "a.py::log"]
+    assert "b.py::Measured" in unused_names(source)
 
 
 def test_files_that_are_not_there_are_found(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fairlead.cluster.client import JSON_PATCH, Client
+from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import (
     AlreadyExists,
@@ -49,7 +49,9 @@ async def test_objects_are_created_read_patched_replaced_and_deleted(rig: Rig, n
         patched = await api.patch(CONFIG_MAPS, "a", {"data": {"n": "2"}}, namespace)
         assert patched.data == {"n": "2"}
         json_patch = [{"op": "replace", "path": "/data/n", "value": "3"}]
-        assert (await api.patch(CONFIG_MAPS, "a", json_patch, namespace, content_type=JSON_PATCH)).data == {"n": "3"}
+        assert (
+            await api.patch(CONFIG_MAPS, "a", json_patch, namespace, content_type="application/json-patch+json")
+        ).data == {"n": "3"}
         stale = config_map("a", n="4") | {
             "metadata": {"name": "a", "resourceVersion": created.metadata.resource_version}
         }
@@ -138,9 +140,10 @@ async def test_a_workload_is_scaled_and_its_status_written_apart(rig: Rig, names
     body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
     async with client(rig) as api:
         made = await api.create(DEPLOYMENTS, body, namespace)
-        await api.scale(DEPLOYMENTS, namespace, "d", 4, made["metadata"]["resourceVersion"])
+        scale = {"spec": {"replicas": 4}, "metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}}
+        await api.patch(DEPLOYMENTS, "d", scale, namespace, subresource="scale")
         with pytest.raises(Conflict):
-            await api.scale(DEPLOYMENTS, namespace, "d", 5, made["metadata"]["resourceVersion"])
+            await api.patch(DEPLOYMENTS, "d", scale, namespace, subresource="scale")
         status = {"status": {"replicas": 3}, "spec": {"replicas": 9}}
         after = await api.patch(DEPLOYMENTS, "d", status, namespace, subresource="status")
         assert (after["spec"]["replicas"], after["status"]["replicas"]) == (4, 3)

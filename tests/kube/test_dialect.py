@@ -57,7 +57,7 @@ PROFILES: dict[str, tuple[dict[str, Any], str]] = {
     "two heaviest": (scoring({"name": FIT, "weight": 2**31 - 1}, {"name": AFFINITY, "weight": 2**31 - 1}), ""),
     "twice": (scoring({"name": FIT}, {"name": FIT, "weight": 3}), "enabled[1].name: NodeResourcesFit is there twice"),
     "unknown": (scoring({"name": "Nope"}), "enabled[0].name: no plugin is called 'Nope'"),
-    "not a score": (scoring({"name": "NodePorts"}), "enabled[0].name: NodePorts has nothing to say at score"),
+    "not a score": (scoring({"name": "NodePorts"}), "enabled[0].name: NodePorts is not a plugin of score"),
     "share of nodes": ({"percentageOfNodesToScore": 101}, "percentageOfNodesToScore: must be 0 to 100"),
     "nameless": ({"schedulerName": ""}, "schedulerName: must be the name"),
     "resource too heavy": (strategy({"name": "cpu", "weight": 101}), "resources[0].weight: must be 1 to 100"),

@@ -130,7 +130,7 @@ async def test_a_python_base_behind_a_broker_is_heard_and_takes_commands(rig: Ri
         assert outcome_of(arklet.INSTALL, again) is Outcome.ALREADY
         states = await rig.client.modules(address)
         assert states is not None
-        assert [(each.key, each.is_active) for each in states] == [("hello:1.0.0", True)]
+        assert [(each.key, each.state) for each in states] == [("hello:1.0.0", "activated")]
         own = await rig.client.call(address, arklet.HEALTH, {"bizName": "hello", "bizVersion": "1.0.0"})
         assert own.fields["healthData"]["bizInfo"]["health"] == "UP"
         log = await rig.client.call(address, arklet.QUERY_LOG, {"bizName": "hello", "bizVersion": "1.0.0"})
@@ -270,7 +270,7 @@ async def test_a_java_base_as_recorded_answers_through_the_tunnel(rig: Rig) -> N
         assert outcome_of(arklet.UNINSTALL, await rig.client.uninstall(address, plain)) is Outcome.ALREADY
         states = await rig.client.modules(address)
         assert states is not None
-        assert [(each.key, each.is_active) for each in states] == [("plain:1.0.0", True)]
+        assert [(each.key, each.state) for each in states] == [("plain:1.0.0", "activated")]
         health = await rig.client.health(address)
         assert health is not None
         assert health.capacity_bytes == 268435456

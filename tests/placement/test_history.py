@@ -154,7 +154,7 @@ class Story:
         pod = a_pod(f"planned-{self.count}", cpu="1")
         statement = Statement(table)
         for node in sorted(self.nodes):
-            statement.place_occupant(self.occupant(pod, node))
+            statement.place(self.occupant(pod, node))
             if worlds.some(self.rng, 0.2):
                 statement.commit()
                 return

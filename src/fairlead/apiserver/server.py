@@ -124,11 +124,11 @@ class Server:
         warnings: list[str] = []
         try:
             user = self._user(request)
-            asking = parse_path(request.method, request.raw_path.partition("?")[0], request.query)
-            if asking is None:
+            info = parse_path(request.method, request.raw_path.partition("?")[0], request.query)
+            if info is None:
                 response: web.StreamResponse = await self._plain(request, user)
             else:
-                response = await self._about_objects(request, user, asking, warnings)
+                response = await self._about_objects(request, user, info, warnings)
         except Failure as failure:
             response = self._failed(failure)
         except web.HTTPRequestEntityTooLarge:
@@ -269,90 +269,88 @@ class Server:
     # -- objects ----------------------------------------------------------------------------------------------
 
     async def _about_objects(
-        self, request: web.Request, user: User, asking: RequestInfo, warnings: list[str]
+        self, request: web.Request, user: User, info: RequestInfo, warnings: list[str]
     ) -> web.StreamResponse:
-        action = Action(asking.verb, asking.group, asking.plural, asking.subresource, asking.name, asking.namespace)
+        action = Action(info.verb, info.group, info.plural, info.subresource, info.name, info.namespace)
         user = self._acting(request, user, action)
         self._permit(user, action)
-        if backend := self._elsewhere(asking.group, asking.version):
+        if backend := self._elsewhere(info.group, info.version):
             return await pass_on(self._api_services, backend, request, user)
-        resource = self.rest.resources.find(asking.group, asking.version, asking.plural)
+        resource = self.rest.resources.find(info.group, info.version, info.plural)
         if resource is None:
-            if asking.group and not any(
-                each.group == asking.group and each.custom is None for each in self.rest.resources
-            ):
+            if info.group and not any(each.group == info.group and each.custom is None for each in self.rest.resources):
                 return _no_page()
             raise no_such_path()
-        if not resource.namespaced and asking.namespace and (resource.storage_key != "/namespaces" or not asking.name):
+        if not resource.namespaced and info.namespace and (resource.storage_key != "/namespaces" or not info.name):
             raise no_such_path()
-        if not resource.is_stored and (asking.name or (resource.namespaced and not asking.namespace)):
+        if not resource.is_stored and (info.name or (resource.namespaced and not info.namespace)):
             raise no_such_path()
         if resource.strategy.deprecation:
             warnings.append(resource.strategy.deprecation)
         if resource.custom is not None and (text := resource.custom.deprecation(resource.version)):
             warnings.append(text)
-        options, warn = self._options(request, asking, user), warnings.append
-        if asking.subresource:
-            return await self._subresource(request, resource, asking, options, warn)
-        if asking.verb not in resource.verbs or request.method == "HEAD":
+        options, warn = self._options(request, info, user), warnings.append
+        if info.subresource:
+            return await self._subresource(request, resource, info, options, warn)
+        if info.verb not in resource.verbs or request.method == "HEAD":
             raise method_not_allowed()
-        if asking.verb in ("update", "patch") and not asking.name:
+        if info.verb in ("update", "patch") and not info.name:
             raise method_not_allowed()
         if not resource.is_stored:
             sent = await sent_object(self.rest.heavy, request, resource.kind)
-            return _json(await review(self.rest, self.tokens, self.rbac, sent.value, resource, asking, options), 201)
-        match asking.verb:
+            return _json(await review(self.rest, self.tokens, self.rbac, sent.value, resource, info, options), 201)
+        match info.verb:
             case "get":
                 version = request.query.get("resourceVersion", "")
                 if version and version_problem(version):
                     raise Failure(500, "", lists.not_a_version(version))
-                entry = self.rest.entry(resource, asking.namespace, asking.name)
+                entry = self.rest.entry(resource, info.namespace, info.name)
                 await self.rest.store.settled()
                 await self.rest.ready(resource, entry)
                 return self._object(request, resource, self.rest.body(resource, entry), entry)
             case "list":
-                return await self._list(request, resource, asking.namespace)
+                return await self._list(request, resource, info.namespace)
             case "watch":
-                return await self._watch(request, resource, asking, warnings)
+                return await self._watch(request, resource, info, warnings)
             case "create":
                 sent = await sent_object(self.rest.heavy, request, resource.kind)
-                namespace = self._create_namespace(resource, asking)
+                namespace = self._create_namespace(resource, info)
                 body = await self.rest.create(resource, namespace, sent, options, warn=warn)
                 return self._object(request, resource, body, None, status=201)
             case "update":
                 sent = await sent_object(self.rest.heavy, request, resource.kind)
-                body = await self.rest.update(resource, asking.namespace, asking.name, sent, options, warn=warn)
+                body = await self.rest.update(resource, info.namespace, info.name, sent, options, warn=warn)
                 return self._object(request, resource, body, None)
             case "patch":
-                body, is_new = await self._patch(request, resource, asking, options, "", warn)
+                body, is_new = await self._patch(request, resource, info, options, "", warn)
                 return self._object(request, resource, body, None, status=201 if is_new else 200)
             case "delete":
-                return await self._delete(request, resource, asking, options, warn)
+                return await self._delete(request, resource, info, options, warn)
             case "deletecollection":
-                return await self._delete_collection(request, resource, asking, options, warn)
+                return await self._delete_collection(request, resource, info, options, warn)
         raise method_not_allowed()
 
     @staticmethod
-    def _create_namespace(resource: Resource, asking: RequestInfo) -> str:
-        if resource.namespaced and not asking.namespace:
+    def _create_namespace(resource: Resource, info: RequestInfo) -> str:
+        if resource.namespaced and not info.namespace:
             raise method_not_allowed()
-        if asking.name:
+        if info.name:
             raise method_not_allowed()
-        return asking.namespace
+        return info.namespace
 
     @staticmethod
-    def _options(request: web.Request, asking: RequestInfo, user: User) -> Options:
+    def _options(request: web.Request, info: RequestInfo, user: User) -> Options:
         query = request.query
         dry = query.getall("dryRun", [])
         validation = query.get("fieldValidation", "")
         manager = query.get("fieldManager", "")
-        if asking.verb in ("create", "update", "patch"):
+        if info.verb in ("create", "update", "patch"):
             causes = manager_causes(manager) + dry_run_causes(dry)
             if validation not in ("Ignore", "Warn", "Strict", ""):
                 why = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
                 causes.append(("FieldValueNotSupported", why, "fieldValidation"))
             if causes:
-                raise options_invalid(f"{asking.verb.title()}Options", causes)
+                raise options_invalid(f"{info.verb.title()}Options", causes)
         agent = agent_prefix(request.headers.get("User-Agent", ""))
         return Options(
             user,
@@ -385,11 +383,11 @@ class Server:
         return _bytes(await self.rest.heavy.run(size, render))
 
     async def _watch(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, warnings: list[str]
+        self, request: web.Request, resource: Resource, info: RequestInfo, warnings: list[str]
     ) -> web.StreamResponse:
         query = dict(request.query)
-        if asking.name:
-            query["fieldSelector"] = f"metadata.name={asking.name}"
+        if info.name:
+            query["fieldSelector"] = f"metadata.name={info.name}"
         stay_s = float(whole_number(query, "timeoutSeconds") or 1800)
         form = self._form(request, resource)
         first = [True]
@@ -403,7 +401,7 @@ class Server:
         def mark(thing: JsonObject) -> JsonObject:
             return thing if form is None else form.mark(thing)
 
-        watching = Watching(self.rest, resource, asking.namespace, query, render, stay_s, mark)
+        watching = Watching(self.rest, resource, info.namespace, query, render, stay_s, mark)
         watching.check()
         response = web.StreamResponse(
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
@@ -437,13 +435,13 @@ class Server:
         await asyncio.gather(*watches, return_exceptions=True)
 
     async def _delete(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, warn: Warn
+        self, request: web.Request, resource: Resource, info: RequestInfo, options: Options, warn: Warn
     ) -> web.Response:
         deletion = await self._delete_options(request, resource, warn)
         options = replace(options, dry_run=deletion.dry_run)
-        thing, is_gone = await self.rest.delete(resource, asking.namespace, asking.name, deletion, options, warn=warn)
+        thing, is_gone = await self.rest.delete(resource, info.namespace, info.name, deletion, options, warn=warn)
         if is_gone and not resource.strategy.answers_deleted:
-            return _json(success(resource.group, resource.plural, asking.name, thing["metadata"]["uid"]))
+            return _json(success(resource.group, resource.plural, info.name, thing["metadata"]["uid"]))
         return _json(thing, 202 if not is_gone and deletion.cascades_the_old_way else 200)
 
     async def _delete_options(self, request: web.Request, resource: Resource, warn: Warn) -> DeleteOptions:
@@ -453,12 +451,12 @@ class Server:
         return deletion
 
     async def _delete_collection(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, warn: Warn
+        self, request: web.Request, resource: Resource, info: RequestInfo, options: Options, warn: Warn
     ) -> web.Response:
         deletion = await self._delete_options(request, resource, warn)
         options = replace(options, dry_run=deletion.dry_run)
-        await lists.ready(self.rest, resource, asking.namespace, request.query)
-        found = lists.page(self.rest, resource, asking.namespace, request.query)
+        await lists.ready(self.rest, resource, info.namespace, request.query)
+        found = lists.page(self.rest, resource, info.namespace, request.query)
         await self.rest.ready(resource, *found.entries)
         for entry in found.entries:
             metadata = msgspec.json.decode(entry.body)["metadata"]
@@ -473,7 +471,7 @@ class Server:
         self,
         request: web.Request,
         resource: Resource,
-        asking: RequestInfo,
+        info: RequestInfo,
         options: Options,
         subresource: str,
         warn: Warn,
@@ -484,7 +482,7 @@ class Server:
                 raise unknown_patch_type()
             raise unsupported_media_type([*PATCH_TYPES[:2], PATCH_TYPES[3]])
         sent = await sent_patch(self.rest.heavy, request)
-        rest, namespace, name = self.rest, asking.namespace, asking.name
+        rest, namespace, name = self.rest, info.namespace, info.name
         if kind == "application/apply-patch+yaml":
             self._check_apply(request)
             creates = Action("create", resource.group, resource.plural, "", name, namespace)
@@ -515,29 +513,29 @@ class Server:
     # -- subresources -----------------------------------------------------------------------------------------
 
     async def _subresource(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, warn: Warn
+        self, request: web.Request, resource: Resource, info: RequestInfo, options: Options, warn: Warn
     ) -> web.StreamResponse:
-        sub = resource.subresources.get(asking.subresource)
+        sub = resource.subresources.get(info.subresource)
         if sub is None:
             raise no_such_path()
-        if asking.subresource in INSTEAD:
-            self.rest.entry(resource, asking.namespace, asking.name)
-            why = f"{asking.subresource} is not served by Fairlead's embedded cluster: {INSTEAD[asking.subresource]}"
+        if info.subresource in INSTEAD:
+            self.rest.entry(resource, info.namespace, info.name)
+            why = f"{info.subresource} is not served by Fairlead's embedded cluster: {INSTEAD[info.subresource]}"
             raise not_implemented(why)
-        if asking.verb not in sub.verbs:
+        if info.verb not in sub.verbs:
             raise method_not_allowed()
-        if asking.subresource in streams.KINDS:
-            return await self._stream(request, resource, asking, options)
-        rest, namespace, name = self.rest, asking.namespace, asking.name
+        if info.subresource in streams.KINDS:
+            return await self._stream(request, resource, info, options)
+        rest, namespace, name = self.rest, info.namespace, info.name
 
         async def sent(kind: str) -> Any:
             return (await sent_object(rest.heavy, request, kind)).value
 
-        match asking.subresource:
+        match info.subresource:
             case "status":
-                return await self._status(request, resource, asking, options, warn)
+                return await self._status(request, resource, info, options, warn)
             case "scale":
-                return await self._scale(request, resource, asking, options, warn)
+                return await self._scale(request, resource, info, options, warn)
             case "binding":
                 binding = await sent("Binding")
                 return _json(await subresources.bind(rest, resource, namespace, name, binding, options), 201)
@@ -550,34 +548,34 @@ class Server:
                 body = await sent("TokenRequest")
                 return _json(subresources.token_request(rest, self.tokens, namespace, name, body, options), 201)
             case "log":
-                return await log_of(self.rest, self.logs, request, resource, asking)
-        raise not_implemented(f"{resource.plural}/{asking.subresource} is not served by Fairlead's embedded cluster")
+                return await log_of(self.rest, self.logs, request, resource, info)
+        raise not_implemented(f"{resource.plural}/{info.subresource} is not served by Fairlead's embedded cluster")
 
     async def _status(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, warn: Warn
+        self, request: web.Request, resource: Resource, info: RequestInfo, options: Options, warn: Warn
     ) -> web.Response:
-        if asking.verb == "get":
-            entry = self.rest.entry(resource, asking.namespace, asking.name)
+        if info.verb == "get":
+            entry = self.rest.entry(resource, info.namespace, info.name)
             await self.rest.ready(resource, entry)
             body = self.rest.body(resource, entry)
-        elif asking.verb == "update":
+        elif info.verb == "update":
             sent = await sent_object(self.rest.heavy, request, resource.kind)
-            body = await self.rest.update(resource, asking.namespace, asking.name, sent, options, "status", warn=warn)
+            body = await self.rest.update(resource, info.namespace, info.name, sent, options, "status", warn=warn)
         else:
-            body, _ = await self._patch(request, resource, asking, options, "status", warn)
+            body, _ = await self._patch(request, resource, info, options, "status", warn)
         return self._object(request, resource, body, None)
 
     async def _scale(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, warn: Warn
+        self, request: web.Request, resource: Resource, info: RequestInfo, options: Options, warn: Warn
     ) -> web.Response:
-        rest, namespace, name = self.rest, asking.namespace, asking.name
-        if asking.verb == "get":
+        rest, namespace, name = self.rest, info.namespace, info.name
+        if info.verb == "get":
             entry = rest.entry(resource, namespace, name)
             await rest.ready(resource, entry)
             scale_now = subresources.scale_of(resource, rest.thing(resource, entry))
             return self._scaled(request, resource, scale_now)
         sent: Sent
-        if asking.verb == "update":
+        if info.verb == "update":
             sent = await sent_object(self.rest.heavy, request, "Scale")
 
             def changed(thing: JsonObject) -> JsonObject:
@@ -606,21 +604,21 @@ class Server:
         return _json(scale if form is None else form.one(scale, request.query, True))
 
     async def _stream(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
+        self, request: web.Request, resource: Resource, info: RequestInfo, options: Options
     ) -> web.StreamResponse:
         # A WebSocket is opened by GET, which must not be enough for those who may only read.
-        action = Action("create", asking.group, asking.plural, asking.subresource, asking.name, asking.namespace)
+        action = Action("create", info.group, info.plural, info.subresource, info.name, info.namespace)
         if not self.rbac.allows(options.user, action):
-            raise forbidden("", asking.plural, asking.name, "")
-        pod = self.rest.thing(resource, self.rest.entry(resource, asking.namespace, asking.name))
-        container = streams.check(request, asking, pod)
+            raise forbidden("", info.plural, info.name, "")
+        pod = self.rest.thing(resource, self.rest.entry(resource, info.namespace, info.name))
+        container = streams.check(request, info, pod)
         if self.streams is None:
             raise not_implemented("no node provider is connected to this API server: there are no streams")
         task = asyncio.current_task()
         assert task is not None
         self._watches.add(task)
         try:
-            return await self.streams(request, asking.subresource, pod, container)
+            return await self.streams(request, info.subresource, pod, container)
         finally:
             self._watches.discard(task)
 

@@ -47,7 +47,7 @@ def job() -> None:
 def _shared(command: Callable[..., None]) -> Callable[..., None]:
     """Options of every command."""
     for option in (
-        click.option("-n", "--namespace", help="The namespace.  [default: the manifest's, else the context's]"),
+        click.option("-n", "--namespace", help="The job's namespace.  [default: that of FILE, else the context's]"),
         click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True),
     ):
         command = option(command)
@@ -149,7 +149,7 @@ _switch("suspend", False, "resumed", "Let a suspended job be planned again.", "r
 
 
 @job.command("list")
-@click.option("-A", "--all-namespaces", is_flag=True)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of every namespace.")
 @_shared
 @cluster_options
 def list_jobs(all_namespaces: bool, namespace: str | None, output: str, target: Target) -> None:

@@ -61,7 +61,7 @@ COMMON_OPTIONS = [
 SERVE_OPTIONS = [
     click.option("--kubeconfig", metavar="FILE", help="The cluster to run against.  [default: as kubectl]"),
     click.option("--context", help="The kubeconfig's context to use.  [default: its current one]"),
-    click.option("--namespace", help="The namespace of Fairlead's leases.  [default: fairlead-system]"),
+    click.option("--namespace", help="The namespace of Fairlead's own objects.  [default: fairlead-system]"),
     click.option("--capabilities", metavar="A,B", help="Some of placement, jobs, tasks, data, modules."),
 ]
 UP_OPTIONS = [
@@ -78,7 +78,7 @@ UP_OPTIONS = [
         "--simulate", type=click.IntRange(0, 20_000), default=0, metavar="N", help="Nodes that only simulate pods."
     ),
     click.option("--demo", is_flag=True, help="Create example workloads in the namespace demo."),
-    click.option("--empty", is_flag=True, help="No nodes; join your own."),
+    click.option("--empty", is_flag=True, help="Start without nodes."),
     click.option("--without", default="", metavar="A,B", help="Leave out some of controllers, nodes, or capabilities."),
 ]
 

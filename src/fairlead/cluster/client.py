@@ -41,7 +41,6 @@ T = TypeVar("T")
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 
@@ -422,16 +421,6 @@ class Client:
         if options:
             body["deleteOptions"] = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
         await self.request("POST", POD_OBJECTS.path(namespace, name, "eviction"), body=body)
-
-    async def scale(
-        self, kind: Kind[Any], namespace: str, name: str, replicas: int, resource_version: str = ""
-    ) -> None:
-        """Through the scale subresource: for kinds whose replicas we know nothing else about."""
-        patch: dict[str, Any] = {"spec": {"replicas": replicas}}
-        if resource_version:
-            patch["metadata"] = {"resourceVersion": resource_version}
-        path = kind.path(namespace, name, "scale")
-        await self.request("PATCH", path, query={"fieldManager": FIELD_MANAGER}, body=patch, content_type=MERGE_PATCH)
 
     def _decoded(self, struct: type[T], verb: str, what: str, body: bytes | msgspec.Raw) -> T:
         try:

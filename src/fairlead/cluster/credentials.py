@@ -205,7 +205,7 @@ class ExecPlugin:
             raise ConfigurationError(f"the credential plugin {name!r} printed no ExecCredential: {problem}") from None
         if credential.api_version != self._api_version:
             raise ConfigurationError(
-                f"the credential plugin {name!r} answered in {credential.api_version!r}, asked in {self._api_version!r}"
+                f"the credential plugin {name!r} answered in {credential.api_version!r}, not in {self._api_version!r}"
             )
         status = credential.status
         if not status.token and not status.client_certificate_data:

@@ -297,9 +297,11 @@ def _exec_plugin(
 ) -> ExecPlugin:
     if plugin.api_version not in EXEC_VERSIONS:
         known = " or ".join(EXEC_VERSIONS)
-        raise ConfigurationError(f"the exec plugin {plugin.command!r} speaks {plugin.api_version!r}; use {known}")
+        raise ConfigurationError(
+            f"the exec plugin {plugin.command!r} uses {plugin.api_version!r}; Fairlead knows {known}"
+        )
     if plugin.interactive_mode == "Always":
-        raise ConfigurationError(f"the exec plugin {plugin.command!r} wants a terminal, and a server has none")
+        raise ConfigurationError(f"the exec plugin {plugin.command!r} needs a terminal, which a server does not have")
     # A bare name is looked up on the PATH, a path is meant relative to the kubeconfig.
     command = str(user_dir / plugin.command) if "/" in plugin.command else plugin.command
     cluster_info: dict[str, Any] | None = None

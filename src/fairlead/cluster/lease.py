@@ -1,7 +1,7 @@
 """Leases: one holder at a time, and none that writes after its time.
 
     standby ──(free, or unrenewed for its whole duration as we saw it)──▶ leader
-    leader  ──(could not renew for RENEW_DEADLINE, or somebody else holds it)──▶ standby
+    leader  ──(could not renew for RENEW_DEADLINE, or another replica holds it)─▶ standby
 
 No process trusts another's wall clock, and its own only for lengths of time: a candidate waits a whole duration
 from the moment *it* saw the last renewal, the holder counts from before it *sent* its own, on a clock that
@@ -111,7 +111,7 @@ class NamedLease:
     # -- the run ---------------------------------------------------------------------------------------------
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Hold the lease whenever it can be had, and `lead` while it is held; returns when `lead` does."""
+        """Hold the lease whenever it is free, and `lead` while it is held; returns when `lead` does."""
         following = asyncio.create_task(self._watch.run(self), name=f"lease {self.name}: watch")
         try:
             while True:
@@ -164,11 +164,11 @@ class NamedLease:
             await first_of(self._changed.wait(), self._clock.sleep(max(wait_s, 0.01)))
 
     async def _keep(self) -> None:
-        """Renew until that has failed for too long, or somebody else holds the lease."""
+        """Renew until that has failed for too long, or another replica holds the lease."""
         while True:
             await self._clock.sleep(self.times.retry_s)
             try:
-                # Beaten to a write by somebody who did not take it (an annotation, say), we still have our time.
+                # A conflict with a write that did not take the lease (an annotation, say): our time still holds.
                 if not await self._try(is_renewal=True) and self.holder != self.identity:
                     self._deadline_s = float("-inf")
                     return

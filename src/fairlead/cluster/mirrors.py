@@ -69,7 +69,7 @@ class Mirrors:
         return mirror
 
     def find(self, kind: Kind[Any]) -> Mirror[Any] | None:
-        """The mirror of all objects of a kind, where somebody asked for one."""
+        """The mirror of all objects of a kind, where a room asked for one."""
         return self._mirrors.get(_identity(kind))
 
     def refused(self) -> str | None:

@@ -50,7 +50,7 @@ class Recorder:
     COUNT_EVERY_S = 30.0
     MOST_ATTEMPTS = 5
     WORKERS = 32
-    # While others write, events leave nearly all of what the server can do to what somebody waits for.
+    # While others write, events leave nearly all of the server's capacity to writes that a user waits for.
     FEW = 6
 
     def __init__(

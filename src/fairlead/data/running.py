@@ -13,15 +13,11 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-import structlog
-
 from fairlead.data.draft import Draft, PluginError, check_pod
 from fairlead.data.facts import Missing, Unready
 from fairlead.data.mutate import LatePlugin, run_here
 from fairlead.data.plugin import ENTRY_POINTS, Plugin, PluginContext, PluginFactory
 from fairlead.data.profile import Step
-
-log = structlog.get_logger("fairlead.data")
 
 THREADS: Final = 8
 """Of each plugin: one that hangs takes none of the others'."""

@@ -10,7 +10,6 @@ import msgspec
 
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, ObjectMeta
-from fairlead.model.numbers import Int32
 from fairlead.model.pod import NamedThing, ResourceRequirements
 from fairlead.model.pod_state import PodState
 from fairlead.model.quantity import Quantity
@@ -193,15 +192,6 @@ class DataLoad(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: DataLoadSpec = DataLoadSpec()
     status: DataLoadStatus = DataLoadStatus()
-
-
-class WorkerSetSpec(ApiStruct, frozen=True):
-    replicas: Int32 | None = None
-
-
-class WorkerSet(ApiStruct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: WorkerSetSpec = WorkerSetSpec()
 
 
 PODS = Kind("", "v1", "pods", "Pod", ReaderPod)

@@ -17,7 +17,7 @@ class PreemptionArgs(msgspec.Struct, frozen=True):
     least_percentage: int = 10
     least_absolute: int = 100
     is_on: bool = True
-    # Whether DynamicResources is asked before, whether it could give up a claim: it has a word in the sentence.
+    # Whether DynamicResources is asked before, whether it could give up a claim: its answer is part of the sentence.
     after_claims: bool = True
 
 

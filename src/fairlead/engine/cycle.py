@@ -81,7 +81,7 @@ class Cycle:
         if statement is None:
             self.table.place(occupant)
         else:
-            statement.place_occupant(occupant)
+            statement.place(occupant)
         if occupant.gpus is None:
             return Placed(occupant.key, occupant.node, score, occupant.volumes)
         return Placed(occupant.key, occupant.node, score, occupant.volumes, occupant.gpus.devices)

@@ -1,6 +1,6 @@
 """Diagnosis: which rules refused how many nodes and why, and how every node scored.
 
-Made only when somebody asks or a unit is refused; a decision that succeeds never pays for it.
+Made only for an explanation or a refused unit; a decision that succeeds never pays for it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Code, Diagnosis, NearestMiss, Refusal
 
-# So many near misses are told.
+# At most this many near misses are reported.
 MOST_MISSES: Final = 64
 
 

@@ -232,7 +232,7 @@ def _choose(
                     # No weight given means one, as in Kubernetes.
                     chosen[name] = on.weight or 1
             elif key == point:
-                raise ProfileError(f"{at}.{key}.enabled[{i}].name: {on.name} has nothing to say at {point}")
+                raise ProfileError(f"{at}.{key}.enabled[{i}].name: {on.name} is not a plugin of {point}")
     # As the defaults run, which may be the node's conditions first; then those that are only named.
     order = [*defaults, *(name for name in known if name not in defaults)]
     return {name: chosen[name] for name in sorted(chosen, key=order.index)}

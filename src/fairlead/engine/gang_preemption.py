@@ -183,7 +183,7 @@ def _key(occupant: Occupant, breaks_budget: bool, whole: int, rank: int) -> tupl
 def _in_the_way(groups: Sequence[Group], statement: Statement, places: Iterable[Placed]) -> list[Occupant]:
     """Those that do not fit beside the unit's places in the statement; the most important are given back first.
 
-    A node without such a place may be oversold for other reasons, such as room that is kept there for somebody.
+    A node without such a place may be oversold for other reasons, such as room that is kept there for a unit.
     """
     table = statement.table
     own = {place.pod for place in places}
@@ -195,7 +195,7 @@ def _in_the_way(groups: Sequence[Group], statement: Statement, places: Iterable[
     for group in reversed(groups):
         start = statement.checkpoint()
         for occupant in group.occupants:
-            statement.place_occupant(occupant)
+            statement.place(occupant)
         nodes = {occupant.node for occupant in group.occupants}
         over = any(table.takes_oversold(uid) for node in nodes for uid in placed.get(node, ()))
         without = any(occupant.request.gpu.count and occupant.gpus is None for occupant in group.occupants)

@@ -15,7 +15,7 @@ from fairlead.model.resources import pod_requests, room
 
 GPU_NAMES: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 
-# Devices of one node that are told apart. The table has a cell for each device of the largest node on every row; what
+# Individual devices of one node. The table has a cell for each device of the largest node on every row; what
 # a node has beyond these is counted by its resource name alone, and never shared.
 MOST_DEVICES: Final = 256
 

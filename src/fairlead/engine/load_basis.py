@@ -1,7 +1,7 @@
 """What counts as a node's load in the seed's w1 and w2: what its pods request, what is used, or the larger of both.
 
 Usage comes with the forecasts, as read some time ago; what was placed or removed since is added by its requests, so
-that new pods do not pile onto the node that was idle when somebody looked. Where usage is not known, requests count.
+that new pods do not pile onto the node that was idle when it was measured. Where usage is not known, requests count.
 """
 
 from collections.abc import Mapping

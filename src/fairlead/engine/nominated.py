@@ -2,7 +2,7 @@
 
 A pod that evictions made room for is not on its node yet. To pods of equal or lower priority its node must have room
 with it there, and also without it, since it may go elsewhere yet; to others it is as if it had not been nominated
-anything. The cycle asks only when somebody is nominated.
+anything. The cycle asks only when a pod is nominated.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from fairlead.model.pod import SchedulerPod
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A row that is refused while those nominated for it count, and the first rule's word on it."""
+    """A row that is refused while those nominated for it count, and the first rule's verdict on it."""
 
     row: int
     refusals: tuple[Refusal, ...]
@@ -39,7 +39,7 @@ def held_rows(evaluation: Evaluation, pod: SchedulerPod, nominated: Iterable[Sch
 
 
 def guests_by_row(table: NodeTable, pod: SchedulerPod, nominated: Iterable[SchedulerPod]) -> dict[int, list[Occupant]]:
-    """Who counts as being on which row when this pod is looked at: nominated pods that matter as much or more."""
+    """Who counts as being on which row when this pod is decided: nominated pods of the same or higher priority."""
     by_row: dict[int, list[Occupant]] = {}
     for other in nominated:
         node = other.status.nominated_node_name
@@ -54,7 +54,7 @@ def _refusals(evaluation: Evaluation, row: int, others: list[Occupant]) -> tuple
     table, request = evaluation.table, evaluation.request
     statement = Statement(table)
     for other in others:
-        statement.place_occupant(other)
+        statement.place(other)
     try:
         view = table.view(np.array([row], dtype=np.int64))
         for rule in evaluation.profile.predicates:

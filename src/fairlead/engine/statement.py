@@ -4,10 +4,8 @@ Everything that places or removes on the table during a decision goes through on
 a preemption that was only a trial, leaves no trace.
 """
 
-from fairlead.engine.occupant import Occupant, occupant_of
-from fairlead.engine.request import Request
+from fairlead.engine.occupant import Occupant
 from fairlead.engine.table import NodeTable
-from fairlead.model.pod import SchedulerPod
 
 
 class Statement:
@@ -15,12 +13,7 @@ class Statement:
         self.table = table
         self._done: list[tuple[bool, Occupant]] = []
 
-    def place(self, pod: SchedulerPod, request: Request, node: str) -> Occupant:
-        occupant = occupant_of(pod, request, node)
-        self.place_occupant(occupant)
-        return occupant
-
-    def place_occupant(self, occupant: Occupant) -> None:
+    def place(self, occupant: Occupant) -> None:
         self.table.place(occupant)
         self._done.append((True, occupant))
 

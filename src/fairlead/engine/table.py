@@ -103,7 +103,7 @@ class NodeTable:
         self.disk_users: dict[str, Occupant] = {}
         # By volume the claim it is reserved for; by claim the node it is reserved on, and how many pods need it.
         self.reserved_volumes: dict[str, str] = {}
-        self.promised_claims: dict[str, tuple[str, int]] = {}
+        self.assumed_claims: dict[str, tuple[str, int]] = {}
 
         self.journal: list[int] = []
         self.journal_start = 0
@@ -538,7 +538,7 @@ class NodeTable:
             else:
                 del self.claim_users[key]
         for choice in occupant.volumes:
-            self._promise(choice, occupant.node, sign)
+            self._reserve_volume(choice, occupant.node, sign)
         if request.disks:
             if sign > 0:
                 self.disk_users[occupant.uid] = occupant
@@ -556,7 +556,7 @@ class NodeTable:
             self.gpu_shares += sign
 
     def _allocate(self, row: int, request: GpuRequest, devices: tuple[int, ...]) -> GpuHold | None:
-        """On the given devices; on others where those are not to be had, as when somebody wrote them down by hand."""
+        """On the given devices; on others where those are taken, as when a user wrote the annotation by hand."""
         try:
             return self.gpus.allocate(row, request, devices)
         except ValueError:
@@ -565,15 +565,15 @@ class NodeTable:
                 return None
         return self._allocate(row, request, ())
 
-    def _promise(self, choice: VolumeChoice, node: str, sign: int) -> None:
+    def _reserve_volume(self, choice: VolumeChoice, node: str, sign: int) -> None:
         """Several pods may share a claim; the reservation stands while any of them is placed."""
-        _, users = self.promised_claims.get(choice.claim, (node, 0))
+        _, users = self.assumed_claims.get(choice.claim, (node, 0))
         if users + sign:
-            self.promised_claims[choice.claim] = (node, users + sign)
+            self.assumed_claims[choice.claim] = (node, users + sign)
             if choice.volume:
                 self.reserved_volumes[choice.volume] = choice.claim
         else:
-            del self.promised_claims[choice.claim]
+            del self.assumed_claims[choice.claim]
             self.reserved_volumes.pop(choice.volume, None)
 
     def _set_terminating(self, occupant: Occupant, terminating: bool) -> None:

@@ -76,11 +76,11 @@ class Trial:
 
     def place(self, occupant: Occupant) -> None:
         occupant.node = self._table.name(self._row)
-        self._statement.place_occupant(occupant)
+        self._statement.place(occupant)
         self._shift(occupant, 1)
 
     def reasons(self) -> list[str]:
-        """Why the pod does not fit now; empty when it does. The first rule that refuses speaks alone."""
+        """Why the pod does not fit now; empty when it does. Only the first rule that refuses is named."""
         view = self._table.view(self._rows)
         for rule in self._rules:
             # What depends on the node alone cannot change in a trial, so it is asked once.

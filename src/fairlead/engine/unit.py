@@ -233,8 +233,8 @@ class Loss(Enum):
     NODE_GONE = "NodeGone"
     CORDONED = "Cordoned"  # before the pod was bound
     BINDING_REFUSED = "BindingRefused"
-    TAKEN = "Taken"  # by a pod that somebody else bound
-    PREEMPTED = "Preempted"  # by somebody of higher priority; the pod, if there is one, is being evicted
+    TAKEN = "Taken"  # by a pod that another scheduler bound
+    PREEMPTED = "Preempted"  # by a pod or unit of higher priority; its own pod, if there is one, is being evicted
 
 
 class LostPlace(msgspec.Struct, frozen=True):

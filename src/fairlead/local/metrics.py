@@ -5,12 +5,9 @@ aggregated API, so the API server finds it by an APIService like any other.
 """
 
 import asyncio
-import base64
-import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -19,15 +16,21 @@ from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.request.selectors import label_selector
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.writer import Writer
-from fairlead.model.intents import Apply
 from fairlead.model.kinds import ConfigMap, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.model.times import rfc3339
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.provider import Usage
 from fairlead.nodes.spec import KubeletPod
-from fairlead.web.aggregated import AggregatedApi, AggregatedCall, AggregatedResource, BadCall, front_proxy
-from fairlead.web.authority import unrenewed
+from fairlead.web.aggregated import (
+    AggregatedApi,
+    AggregatedCall,
+    AggregatedResource,
+    BadCall,
+    certified,
+    front_proxy,
+    loopback_registration,
+)
 from fairlead.web.probes import served
 
 log = structlog.get_logger("fairlead.metrics")
@@ -35,8 +38,6 @@ log = structlog.get_logger("fairlead.metrics")
 GROUP: Final = "metrics.k8s.io"
 NODE_METRICS: Final = Kind(GROUP, "v1beta1", "nodes", "NodeMetrics", ApiObject, namespaced=False)
 POD_METRICS: Final = Kind(GROUP, "v1beta1", "pods", "PodMetrics", ApiObject)
-API_SERVICES: Final = Kind("apiregistration.k8s.io", "v1", "apiservices", "APIService", ApiObject, namespaced=False)
-SERVICES: Final = Kind("", "v1", "services", "Service", ApiObject)
 SERVICE: Final = "fairlead-metrics"
 SAMPLE_EVERY_S: Final = 15.0
 
@@ -149,33 +150,14 @@ async def serving(
         log.warning("no metrics: the API server does not publish its front-proxy certificate")
         yield
         return
-    material = unrenewed(f"{SERVICE}.{namespace}.svc", clock.now())
-    with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
-        pair = Path(folder) / "pair.pem"
-        pair.touch(0o600)
-        pair.write_bytes(material.leaf_key + material.leaf)
-        context = proxy.context(str(pair))
+    context, ca_bundle = certified(proxy, SERVICE, namespace, clock.now())
     api = AggregatedApi(metrics.resources(), proxy)
     async with served(api.routes(), "127.0.0.1", 0, context, setting="metrics.k8s.io") as (_, port):
-        for kind, name, where, body in _objects(port, namespace, base64.b64encode(material.bundle).decode()):
-            head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}}
-            await writer.carry_out(Apply(kind=kind, name=name, namespace=where, body={**head, "spec": body}))
+        for intent in loopback_registration(GROUP, SERVICE, namespace, port, ca_bundle, priority=100):
+            await writer.carry_out(intent)
         sampling = asyncio.create_task(metrics.run(), name="metrics")
         try:
             yield
         finally:
             sampling.cancel()
             await asyncio.gather(sampling, return_exceptions=True)
-
-
-def _objects(port: int, namespace: str, authority: str) -> list[tuple[Kind[Any], str, str, dict[str, Any]]]:
-    service = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
-    api_service = {
-        "group": GROUP,
-        "version": "v1beta1",
-        "service": {"name": SERVICE, "namespace": namespace, "port": port},
-        "caBundle": authority,
-        "groupPriorityMinimum": 100,
-        "versionPriority": 100,
-    }
-    return [(SERVICES, SERVICE, namespace, service), (API_SERVICES, f"v1beta1.{GROUP}", "", api_service)]

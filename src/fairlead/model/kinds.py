@@ -42,7 +42,7 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
 
     def path(self, namespace: str, name: str, subresource: str = "") -> str:
         if self.namespaced and not namespace:
-            raise ValueError(f"{self.kind} {name!r} lives in a namespace and none was given")
+            raise ValueError(f"{self.kind} {name!r} is namespaced and no namespace is given")
         collection = self.collection_path(namespace if self.namespaced else "")
         whole = f"{collection}/{_part(name)}"
         return f"{whole}/{subresource}" if subresource else whole

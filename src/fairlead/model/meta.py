@@ -4,7 +4,7 @@ The mirror decodes straight into these; rooms read them. Only fields Fairlead us
 are ignored, and nothing here is ever mutated: a change arrives as a new object.
 """
 
-from typing import Any, dataclass_transform
+from typing import dataclass_transform
 
 import msgspec
 
@@ -76,7 +76,3 @@ class Condition(ApiStruct, kw_only=True):
     last_transition_time: str | None = None
     last_heartbeat_time: str | None = None
     observed_generation: int | None = None
-
-
-def encode(struct: Any) -> bytes:
-    return msgspec.json.encode(struct)

@@ -1,4 +1,4 @@
-"""What can be asked of every room's view of a Pod: whether it ends, has ended, and which conditions it has."""
+"""What every room's view of a Pod has in common: whether it is terminating or finished, and its conditions."""
 
 from collections.abc import Sequence
 from typing import Protocol

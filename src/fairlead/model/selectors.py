@@ -161,13 +161,13 @@ def parse_requirement(key: str, operator: str, values: tuple[str, ...]) -> Requi
         raise SelectorError(f"{key!r} is not a label key")
     if operator in (IN, NOT_IN):
         if not values:
-            raise SelectorError(f"{key}: {operator} wants at least one value")
+            raise SelectorError(f"{key}: {operator} needs at least one value")
     elif operator in (EXISTS, DOES_NOT_EXIST):
         if values:
             raise SelectorError(f"{key}: {operator} takes no values")
     elif operator in (GT, LT):
         if len(values) != 1 or parse_int64(values[0]) is None:
-            raise SelectorError(f"{key}: {operator} wants exactly one integer")
+            raise SelectorError(f"{key}: {operator} needs exactly one integer")
     else:
         raise SelectorError(f"{operator!r} is not a selector operator")
     for value in values:

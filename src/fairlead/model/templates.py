@@ -41,7 +41,7 @@ def fresh_name(owner: ObjectMeta, now: datetime, number: int) -> str:
 
 
 def pod_body(kind: Kind[Any], owner: ObjectMeta, template: Json, name: str) -> Json:
-    """A pod as the template says, controlled by its owner; the prefix of its name is told as well."""
+    """A pod as the template says, controlled by its owner; with the prefix of its name."""
     metadata = template.get("metadata") or {}
     return {
         "apiVersion": "v1",

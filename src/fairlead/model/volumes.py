@@ -123,6 +123,10 @@ class ClaimReference(ApiStruct):
     namespace: str = ""
     uid: str = ""
 
+    def is_to(self, claim: ObjectMeta) -> bool:
+        """Whether it names this claim; without a UID any of that name."""
+        return (self.namespace, self.name) == (claim.namespace, claim.name) and self.uid in ("", claim.uid)
+
 
 class VolumeNodeAffinity(ApiStruct):
     required: NodeSelector | None = None
@@ -159,13 +163,7 @@ class PersistentVolume(ApiStruct):
 
     def is_for(self, claim: PersistentVolumeClaim) -> bool:
         """Bound to this claim, or reserved for it by claimRef, and for no other."""
-        reference = self.spec.claim_ref
-        if reference is None or (reference.name, reference.namespace) != (
-            claim.metadata.name,
-            claim.metadata.namespace,
-        ):
-            return False
-        return not reference.uid or reference.uid == claim.metadata.uid
+        return self.spec.claim_ref is not None and self.spec.claim_ref.is_to(claim.metadata)
 
 
 class TopologyLabelRequirement(ApiStruct):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import structlog
 import yaml
 from aiohttp import web
 from prometheus_client import Counter
@@ -43,8 +42,6 @@ from fairlead.web.bodies import whole_body
 from fairlead.web.limits import Limits
 from fairlead.web.probes import served
 from fairlead.web.problems import Problem
-
-log = structlog.get_logger("fairlead.modules")
 
 # A whole heartbeat must be here within this.
 HEARTBEAT_S = 10.0

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
 import aiohttp
-import structlog
 
 from fairlead.cluster.connector import connector
 from fairlead.cluster.errors import ClusterError
@@ -46,8 +45,6 @@ from fairlead.nodes.server import NodePorts
 from fairlead.nodes.spec import PODS, KubeletPod
 from fairlead.runtime import Runtime, member_lease
 from fairlead.settings import ArkletSettings, BadSettings, HealingSettings
-
-log = structlog.get_logger("fairlead.modules")
 
 MODULE_NODES: Final = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
 LEAVE_S: Final = 4.0

@@ -17,7 +17,6 @@ _URL: Final = re.compile(r"https?://|file:/", re.IGNORECASE)
 """How a URL begins; a base says what is wrong with the rest."""
 MOST_TEXT: Final = 4096
 
-UNRESOLVED: Final = "UNRESOLVED"
 RESOLVED: Final = "RESOLVED"
 ACTIVATED: Final = "ACTIVATED"
 DEACTIVATED: Final = "DEACTIVATED"
@@ -57,10 +56,6 @@ class ModuleState:
     @property
     def key(self) -> str:
         return f"{self.name}:{self.version}"
-
-    @property
-    def is_active(self) -> bool:
-        return self.state.upper() == ACTIVATED
 
 
 def module_of(container: Container, annotations: Mapping[str, str] | None = None) -> Module:

@@ -71,7 +71,7 @@ def observe(
     if not record.is_ordered or record.ended is not None:
         return record
     if run is None or run.attempt != record.attempt:
-        # Told to run it and knows nothing of it: what ran was lost, with our last process or with the provider's.
+        # The provider does not know what it should run: that was lost, with our last process or with the provider's.
         ended = Terminated(
             exit_code=KILLED,
             reason="ContainerStatusUnknown",

@@ -96,7 +96,7 @@ class Contents:
     async def _token(self, pod: KubeletPod, audience: str, life_s: int) -> str:
         account = pod.spec.service_account_name
         if not account:
-            raise Missing("a service-account token is asked for and the pod has no service account")
+            raise Missing("a projected volume needs a service-account token and the pod has no service account")
 
         async def request() -> tuple[str, float]:
             spec: dict[str, Any] = {

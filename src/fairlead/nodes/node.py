@@ -94,7 +94,7 @@ def plan_node(profile: Profile, seen: Node | None, now: datetime, *, is_new: boo
         whole: dict[str, Any] = {**(status if is_new else {}), "conditions": conditions}
         if others:
             whole["allocatable"] = {**(status["allocatable"] if is_new else {}), **others}
-        # Another version would mean that somebody else's condition is lost.
+        # Another version would mean that another writer's condition is lost.
         patch = {"status": whole}
         intents.append(
             Patch(kind=NODES, name=profile.name, patch=patch, subresource="status", resource_version=version)

@@ -20,7 +20,7 @@ the laws:
    returns is immutable.
 7. Whenever `status` would answer otherwise than before, the provider calls `notify(uid)`, which never blocks. A
    notification too many is harmless.
-8. What a pod's author did wrong (an image that is unknown, a port that is not to be had) is no exception: the run
+8. What a pod's author did wrong (an image that is unknown, a port that is taken) is no exception: the run
    waits, with a reason and a sentence that says what to do. `ProviderError` is for what may pass by itself.
 """
 
@@ -34,7 +34,7 @@ from typing import Protocol, runtime_checkable
 from fairlead.nodes.spec import Container, KubeletPod, Probe
 
 Notify = Callable[[str], None]
-"""Told the uid of a pod whose status has changed."""
+"""Called with the uid of a pod whose status has changed."""
 
 
 class ProviderError(Exception):
@@ -211,7 +211,7 @@ class Provider(Protocol):
     def usage(self, uid: str) -> Mapping[str, Usage]: ...
 
     def logs(self, uid: str, container: str, options: LogOptions) -> AsyncIterator[bytes]:
-        """The container's output; `Unsupported` where there is none to be had."""
+        """The container's output; `Unsupported` where there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class Access:
 
 
 class LogProblem(Exception):
-    """The log cannot be had; with the HTTP status that says so best."""
+    """The log cannot be read; with the HTTP status to answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -250,7 +250,7 @@ class KubeletServer:
             return True
         return self._access.check is not None and await self._access.check(token)
 
-    # -- what is told ---------------------------------------------------------------------------------------
+    # -- answers --------------------------------------------------------------------------------------------
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         names = request.match_info

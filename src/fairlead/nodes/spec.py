@@ -14,6 +14,7 @@ from fairlead.model.pod import Affinity, ContainerPort, PodIP, ResourceRequireme
 from fairlead.model.pod_state import PodState
 from fairlead.model.quantity import Quantity
 from fairlead.model.taints import Toleration
+from fairlead.model.volumes import ClaimVolume, EphemeralVolume
 
 # --- environment ------------------------------------------------------------------------------------------
 
@@ -205,15 +206,6 @@ class EmptyDir(ApiStruct):
 class HostPath(ApiStruct):
     path: str = ""
     type: str = ""
-
-
-class ClaimVolume(ApiStruct):
-    claim_name: str = ""
-    read_only: bool = False
-
-
-class EphemeralVolume(ApiStruct):
-    """A claim made for the pod alone, named after it and the volume."""
 
 
 class Volume(ApiStruct):

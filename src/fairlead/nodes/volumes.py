@@ -106,7 +106,7 @@ def _folder(pod: KubeletPod, volume: Volume, sources: Sources) -> Folder:
             if (projection := source.service_account_token) is not None:
                 token = sources.tokens.get((projection.audience, projection.expiration_seconds))
                 if token is None:
-                    raise Missing(f"no token of service account {pod.spec.service_account_name!r} to be had")
+                    raise Missing(f"no token of service account {pod.spec.service_account_name!r} is available")
                 files |= _secret({_safe(projection.path): File(token.encode(), mode or DEFAULT_MODE)})
     else:
         raise Missing(

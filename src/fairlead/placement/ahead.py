@@ -72,14 +72,14 @@ class Ahead:
             self.drop(key)
 
     def drop(self, key: str) -> None:
-        """It is not needed any more, or somebody who matters more got some of it."""
+        """It is not needed any more, or a unit of higher priority got some of it."""
         room = self._rooms.pop(key, None)
         if room is not None and room.is_kept:
             for reservation in self._reservations.of_maker(AHEAD + key):
                 self._reservations.release(reservation.key)
 
     def lost(self, maker: str) -> None:
-        """Somebody who matters more got a place of it: the rest is of no use."""
+        """A unit of higher priority got a place of it: the rest is of no use."""
         if maker.startswith(AHEAD):
             self.drop(maker.removeprefix(AHEAD))
 

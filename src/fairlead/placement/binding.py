@@ -1,6 +1,6 @@
 """Binding: the slow half of a placement. Volumes first, then the pod; it ends when the server's answer is known.
 
-A binding whose answer got lost is in doubt: its room stays taken until the server has told what became of it.
+A binding whose answer got lost is in doubt: its room stays taken until the server shows the result.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ log = structlog.get_logger("fairlead.placement")
 LOOK_AGAIN_S = 1.0
 # So long a binding may be in doubt. After that the watch has the last word: it shows the pod on its node, or not.
 MOST_IN_DOUBT_S = 60.0
-# How long a conflict waits for the watch to show what somebody else wrote, and how often one is tried again.
+# How long a conflict waits for the watch to show the other write, and how often one is tried again.
 MOST_UNSEEN_S = 10.0
-MOST_PROMISES = 5
+MOST_RESERVE_TRIES = 5
 
 
 class Binder:
@@ -57,7 +57,7 @@ class Binder:
     ) -> str | None:
         """None when the pod is bound there; else it came to nothing, and there may be a sentence about it to tell.
 
-        There is none where the pod is gone, or somebody else was first, or it is not wanted there any more.
+        There is none where the pod is gone, another scheduler was first, or its place was lost.
         """
         if placed.volumes and (problem := await self._bind_volumes(placed, volumes_timeout_s)):
             log.warning("volumes not bound", pod=placed.pod, node=placed.node, problem=problem)
@@ -102,7 +102,7 @@ class Binder:
         """Reserve a volume for each claim, or ask for one to be provisioned, and wait; a sentence if that fails."""
         give_up_at_s = self._clock.elapsed_s() + timeout_s
         for choice in placed.volumes:
-            if problem := await self._promise(choice, placed.node, give_up_at_s):
+            if problem := await self._reserve_volume(choice, placed.node, give_up_at_s):
                 return problem
         waiting = {choice.claim: not choice.volume for choice in placed.volumes}
         requested: set[str] = set()
@@ -126,18 +126,18 @@ class Binder:
                 return f"claims {', '.join(sorted(waiting))} not bound after {timeout_s:g} s"
             await self._until_news(min(left_s, 10 * LOOK_AGAIN_S))
 
-    async def _promise(self, choice: VolumeChoice, node: str, give_up_at_s: float) -> str:
+    async def _reserve_volume(self, choice: VolumeChoice, node: str, give_up_at_s: float) -> str:
         """Write for which volume or node a claim is; a sentence if that fails.
 
-        Pods that share a claim are decided one after another and promise the same: the write of the first is a conflict
+        Pods that share a claim are decided one after another and reserve the same: the write of the first is a conflict
         to the others, who look again at what it wrote.
         """
         problem = ""
-        for _ in range(MOST_PROMISES):
+        for _ in range(MOST_RESERVE_TRIES):
             claim = self._catalog.claims.get(choice.claim)
             if claim is None:
                 return f"claim {choice.claim} is gone"
-            intent = self._promise_of(claim, choice.volume, node)
+            intent = self._reservation_of(claim, choice.volume, node)
             if not isinstance(intent, Patch):
                 return intent
             result = await self._writer.carry_out(intent)
@@ -148,7 +148,7 @@ class Binder:
                 return problem
         return problem
 
-    def _promise_of(self, claim: PersistentVolumeClaim, volume_name: str, node: str) -> Patch | str:
+    def _reservation_of(self, claim: PersistentVolumeClaim, volume_name: str, node: str) -> Patch | str:
         """What is to be written; else why it cannot be, or nothing where it is written."""
         if claim.is_bound:
             return ""
@@ -166,7 +166,7 @@ class Binder:
         volume = self._catalog.volumes.get(volume_name)
         if volume is None:
             return f"volume {volume_name} is gone"
-        if _is_promised(volume, claim):
+        if _is_reserved_for(volume, claim):
             return ""
         if volume.spec.claim_ref is not None and not volume.is_for(claim):
             return f"volume {volume_name} is for another claim"
@@ -189,7 +189,7 @@ class Binder:
         )
 
     async def _changes(self, intent: Patch, give_up_at_s: float) -> bool:
-        """Whether the object of a conflict is seen as somebody else wrote it, before long."""
+        """Whether the watch shows the other write of a conflict in time."""
         give_up_at_s = min(give_up_at_s, self._clock.elapsed_s() + MOST_UNSEEN_S)
         objects: Mapping[str, PersistentVolume | PersistentVolumeClaim]
         objects = self._catalog.volumes if intent.kind is VOLUMES else self._catalog.claims
@@ -205,6 +205,6 @@ class Binder:
         await first_of(self._news.wait(), self._clock.sleep(at_most_s))
 
 
-def _is_promised(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+def _is_reserved_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     ref = volume.spec.claim_ref
     return ref is not None and ref.uid == claim.metadata.uid

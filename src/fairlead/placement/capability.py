@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import structlog
 
 from fairlead import settings as configuration
 from fairlead.cluster.backoff import Backoff
@@ -40,8 +39,6 @@ from fairlead.placement.trials import LoopTrials
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.settings import BadSettings, Settings
 from fairlead.web.routes import Route
-
-log = structlog.get_logger("fairlead.placement")
 
 NO_FORECAST = Forecast()
 
@@ -148,7 +145,7 @@ class Forecasts:
         return self.reader.current(self._clock.now()) if self.reader is not None else NO_FORECAST
 
     def loads(self, now: datetime) -> Mapping[Subject, Mapping[str, float]]:
-        """What pods of services use now, where somebody knows."""
+        """What pods of services use now, where it is known."""
         return self.reader.loads(now) if self.reader is not None else {}
 
 

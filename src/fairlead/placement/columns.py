@@ -1,4 +1,4 @@
-"""Every rule's word on every row, for one pod: verdicts and scores as columns over all nodes.
+"""Every rule's verdict on every row, for one pod: verdicts and scores as columns over all nodes.
 
 Explanations, replays and the extender read it; deciding does not, for it needs less. The table is left as it was.
 """
@@ -26,7 +26,7 @@ EXAMPLES: Final = 3
 
 
 class Part(msgspec.Struct):
-    """One reason of one rule, over all rows that were still open when it was asked."""
+    """One reason of one rule, over all rows that no earlier rule refused."""
 
     rule: str
     reason: str
@@ -46,7 +46,7 @@ class ScoreColumn(NamedTuple):
 
 
 class Columns:
-    """Every rule's word on every row."""
+    """Every rule's verdict and score for every row."""
 
     def __init__(self, evaluation: Evaluation, held: Sequence[Held] = (), *, scoring: bool = True) -> None:
         self.evaluation = evaluation
@@ -133,7 +133,7 @@ class Columns:
         return NodeScores(self.table.name(row), self.total(row), scores)
 
     def total(self, row: int) -> float:
-        """The weighted sum, on the scale that is told."""
+        """The weighted sum, on the scale that is shown."""
         return on_scale(int(self.total_N[row]), self.unit)
 
     def counts(self) -> tuple[ReasonCount, ...]:

@@ -161,7 +161,7 @@ def _differences(columns: Columns, chosen: int, other: int) -> tuple[Difference,
 
 
 def weight_changes(columns: Columns, chosen: int, *, outright: bool = False) -> Iterable[WeightChange]:
-    """Per rule the nearest other weight, zero or more, that makes somebody else the best; the nearest rule first.
+    """Per rule the nearest other weight, zero or more, that makes another node the best; the nearest rule first.
 
     Totals are sums of weight times a score that does not depend on weights, so this is solved in whole numbers: to
     overtake, a node must end up ahead of the chosen one, or level with it and first by name; `outright`, always ahead,

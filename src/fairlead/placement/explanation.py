@@ -88,7 +88,7 @@ class Choice(ExplanationPart, frozen=True):
 
 
 class NearMiss(ExplanationPart, frozen=True):
-    """A node that only lacks resources: with so much less asked for, or so much more there, it would do."""
+    """A node that only lacks resources: with that much less requested, or more free, the pod would fit."""
 
     node: str
     short: tuple[Room, ...]
@@ -112,7 +112,7 @@ class Clearing(ExplanationPart, frozen=True):
 
 
 class WakeupEvent(ExplanationPart, frozen=True):
-    """A change in the cluster after which the pod is looked at again."""
+    """A change in the cluster after which the pod is tried again."""
 
     change: str
     sentence: str
@@ -151,7 +151,7 @@ class Waiting(ExplanationPart, frozen=True):
     waited_s: float
     attempts: int
     errors: int = 0
-    # Until it is looked at again, if nothing happens before that; absent when it is in line now.
+    # Until it is tried again, if nothing happens before that; absent when it is in line now.
     next_try_in_s: float | None = None
 
 

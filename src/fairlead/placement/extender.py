@@ -154,7 +154,7 @@ def filtered(cycle: Cycle, pod: SchedulerPod, names: Sequence[str]) -> Filtered:
                 continue
             why = refused.get(name)
             if why is None:
-                # Its rules have not been asked; kube-scheduler comes again when it hears of the node.
+                # Its rules were not evaluated; kube-scheduler calls again when the node changes.
                 unresolvable[name] = UNKNOWN
             else:
                 into = unresolvable if why.code == Code.UNRESOLVABLE.word else failed
@@ -163,7 +163,7 @@ def filtered(cycle: Cycle, pod: SchedulerPod, names: Sequence[str]) -> Filtered:
 
 
 def prioritised(cycle: Cycle, pod: SchedulerPod, names: Sequence[str]) -> dict[str, int]:
-    """0..10 by name: our totals stretched over the nodes asked about; all 0 when they are level."""
+    """0..10 by name: our totals scaled over the nodes of the call; all 0 when they are equal."""
     table = cycle.table
     evaluation = cycle.evaluation(pod)
     named_N = np.zeros(table.size, dtype=np.bool_)

@@ -71,7 +71,7 @@ class Decision(msgspec.Struct, frozen=True):
     unit_outcome: UnitOutcome | None = None
     # Where the round robin stood before it, for profiles that go round.
     turn: int = 0
-    # The units that had places, where evicting was looked at: gangs go as wholes.
+    # The units that had places, where preemption was tried: gangs are evicted as wholes.
     standing: tuple[StandingUnit, ...] = ()
     # GPUs that were held for it on `first`.
     devices: tuple[int, ...] = ()

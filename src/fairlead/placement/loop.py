@@ -107,7 +107,7 @@ class Loop:
         self._binder = Binder(self._state.table.catalog, writer=writer, reader=reader, clock=clock)
         self._writes = BackgroundWrites(writer=writer, now=clock.now)
         self._preemptor = Preemptor(writer=writer, clock=clock)
-        # Pods whose promised room is still being left, and until when it is held for them, by UID.
+        # Pods whose reserved room is not free yet, and until when it is held for them, by UID.
         self._awaiting: dict[str, float] = {}
         # By UID, when each was first seen.
         self._assumed: dict[str, float] = {}
@@ -203,13 +203,13 @@ class Loop:
             self._writes.cancel()
 
     async def lead(self, stop: asyncio.Event) -> None:
-        """Decide from now on, until told to stop; bindings under way are finished first."""
+        """Decide from now on, until `stop` is set; bindings under way are finished first."""
         self._leading, self._prepared = True, False
         self._wakeup.set()
         try:
             await stop.wait()
         finally:
-            # Writes still on their way settle by themselves: without the lease they come to nothing.
+            # Writes still on their way settle by themselves: without the lease they are not sent.
             self._leading = False
             self._table_work.refuse_changes()
             self._wakeup.set()
@@ -224,7 +224,7 @@ class Loop:
         self._wakeup.set()
 
     async def run_on_table(self, work: Callable[[TableHandle], T], *, reading: bool = False) -> T:
-        """Have work done on the table between two decisions, with every change heard of in it.
+        """Have work done on the table between two decisions, with every observed change in it.
 
         Work that only reads, and leaves the table as it was, is done by a standby as well.
         """
@@ -265,7 +265,7 @@ class Loop:
             log.exception("bug in preparing to lead")
 
     async def _rest(self) -> None:
-        """Until something changes, somebody's back-off is over, or a promise runs out."""
+        """Until something changes, a back-off is over, or a reservation ends."""
         times = [self.reservations.next_s()]
         if self._leading:
             times += [self._queue.next_tick_s(), self.units.line.next_tick_s()]
@@ -324,17 +324,17 @@ class Loop:
         """Queue the pod, or settle it; whether the table is to hear of the change."""
         old, new = change.old, change.new
         if old is not None and (new is None or change.is_replaced):
-            self._settled(old.uid)
+            self._settle(old.uid)
             self._nominations.drop(old.uid)
         if new is None:
             return True
         self.units.see(new)
         if not self._wants_node(new):
-            self._settled(new.uid)
+            self._settle(new.uid)
             self._nominations.drop(new.uid)
             return True
         if new.uid not in self._assumed:
-            self._wanting(None if change.is_replaced else old, new, now_s)
+            self._enqueue(None if change.is_replaced else old, new, now_s)
             return True
         # Assumed: the table knows better than a pod that does not show its node yet. Should the binding fail, what
         # the pod asks for now counts.
@@ -343,8 +343,8 @@ class Loop:
             self._queue.put(new, now_s)
         return False
 
-    def _settled(self, uid: str) -> None:
-        """The cluster's word on this pod counts from now on, not ours."""
+    def _settle(self, uid: str) -> None:
+        """From now on the pod counts as the server shows it, not as we assumed it."""
         self._queue.drop(uid)
         self._alone.discard(uid)
         self._awaiting.pop(uid, None)
@@ -352,7 +352,7 @@ class Loop:
         if since_s is not None:
             self._metrics.bound_seconds.observe(self._clock.elapsed_s() - since_s)
 
-    def _wanting(self, before: SchedulerPod | None, pod: SchedulerPod, now_s: float) -> None:
+    def _enqueue(self, before: SchedulerPod | None, pod: SchedulerPod, now_s: float) -> None:
         self._nominations.observe(before, pod)
         if self._nominations.node_of(pod.uid) and not self._state.is_readable(pod):
             self._nominations.drop(pod.uid)  # others are decided with it in mind, and must be able to
@@ -391,7 +391,7 @@ class Loop:
     # -- deciding ---------------------------------------------------------------------------------------------
 
     def _decide_some(self) -> bool:
-        """Decide a batch; True if anything was looked at."""
+        """Decide a batch; True if anything was decided."""
         decided = 0
         started_s = self._clock.elapsed_s()
         while decided < BATCH and not self._is_held_up and (what := self._next(started_s)) is not None:
@@ -402,7 +402,7 @@ class Loop:
                 else:
                     self._decide_pod(what)
             except Exception as problem:
-                # Our bug, met by one pod: the others must not go without a scheduler for it.
+                # A bug of ours that one pod meets: the others must still be scheduled.
                 log.exception("bug in deciding", what=what.unit.key if isinstance(what, WaitingUnit) else what.key)
                 self._broken(what, problem)
             ended_s = self._clock.elapsed_s()
@@ -449,7 +449,7 @@ class Loop:
             self.units.ahead.arrange(pod.priority, None, self.unix_s)
         name = pod.spec.scheduler_name
         first = self._nominations.node_of(pod.uid)
-        reservation = self._promised(pod)
+        reservation = self._reservation_for(pod)
         if reservation is not None:
             self.reservations.claim(reservation.key)
             first = reservation.node
@@ -471,7 +471,7 @@ class Loop:
             return
         self._metrics.attempts.labels("unschedulable", name).inc()
         standing = self.units.standing.document()  # as it is decided on: what is evicted is given up below
-        # A pod that is refused wherever it might go is not helped by evicting anybody.
+        # Evicting pods does not help a pod that is refused on every node.
         plan = NO_PLAN if outcome.diagnosis.rejection is not None else self._preempt(pod, nominated)
         history.decided(
             before,
@@ -486,7 +486,7 @@ class Loop:
             standing=standing,
         )
         if reservation is not None and reservation.waits and plan.node is None:
-            # The room is still being left: nobody else gets it meanwhile.
+            # The room is not free yet: no other pod gets it meanwhile.
             self._awaiting[pod.uid] = reservation.until_s
             self._nominations.set(pod, reservation.node)
         wakeup_events = outcome.diagnosis.wakeup_events | (
@@ -545,7 +545,7 @@ class Loop:
             self.units.evicted(unit.key, gone == len(victims))
             self._wakeup.set()
 
-    def _promised(self, pod: SchedulerPod) -> Reservation | None:
+    def _reservation_for(self, pod: SchedulerPod) -> Reservation | None:
         if not len(self.reservations):
             return None
         owner = self._state.owners.top(pod)
@@ -574,7 +574,7 @@ class Loop:
             gone = await self._preemptor.evict(pod, node, victims)
         finally:
             if gone < len(victims):
-                # Somebody stays, so nobody's leaving may ever wake the pod.
+                # A victim stays, so that no deletion may ever wake the pod.
                 self._queue.wake(pod.uid, self._clock.elapsed_s())
                 self._wakeup.set()
 
@@ -600,13 +600,13 @@ class Loop:
     def _forget(self, pod: SchedulerPod, problem: str) -> None:
         """The binding came to nothing: give the room back and try again, if the pod still wants a node."""
         if self._assumed.pop(pod.uid, None) is None:
-            return  # the watch has told us more meanwhile
+            return  # the watch has shown more meanwhile
         now_s = self._clock.elapsed_s()
         self._metrics.attempts.labels("error", pod.spec.scheduler_name).inc()
         self._state.table.remove_pod(pod.uid)
         member = self.units.member_of(pod)
         if member is not None:
-            self._unbound(pod, member, problem)
+            self._keep_or_lose_place(pod, member, problem)
         elif self.units.unit_of(pod) is not None:
             self._alone.add(pod.uid)
         self._queue.failed(pod.uid, now_s)
@@ -615,7 +615,7 @@ class Loop:
         if problem:
             self._writes.report_failure(pod, problem, because=events_and_conditions.SCHEDULER_ERROR)
 
-    def _unbound(self, pod: SchedulerPod, member: str, problem: str) -> None:
+    def _keep_or_lose_place(self, pod: SchedulerPod, member: str, problem: str) -> None:
         """Refused, the place is lost; otherwise it waits for the next try."""
         if problem:
             self._queue.drop(pod.uid)

@@ -2,7 +2,7 @@
 
 A place is strict: it is held for the pod of one member, and that pod goes there or nowhere. The source's offer says
 which members have which node; here the table is made to agree. What cannot be held, or is no longer, is lost, and the
-source is told at once. A place that was decided is held, but its pod goes there only once the source has offered it:
+source learns at once. A place that was decided is held, but its pod goes there only once the source has offered it:
 until then nothing durable says so, and whoever leads next would not know.
 """
 
@@ -178,7 +178,7 @@ class Places:
             self.lose_all({key: cordoned for key, each in held.items() if each and not _tolerates_cordon(each)})
 
     def check_room(self, nodes: Iterable[str]) -> None:
-        """Somebody else put pods on these nodes: places that have no room beside them are lost."""
+        """Other schedulers put pods on these nodes: places that have no room beside them are lost."""
         table = self._table
         for node in nodes:
             row = table.row_of.get(node)

@@ -274,7 +274,7 @@ class PodGroups(UnitSource):
     # -- conditions -------------------------------------------------------------------------------------------
 
     async def write(self, stop: asyncio.Event) -> None:
-        """Write what was decided into the groups' conditions, the latest of each, until told to stop."""
+        """Write what was decided into the groups' conditions, the latest of each, until `stop` is set."""
         while not stop.is_set():
             self._has_news.clear()
             news, self._news = self._news, {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.pod import SchedulerPod
 
-# Whoever was forgotten by every event is looked at again after this long.
+# A pod that no event has woken is tried again after this long.
 FLUSH_AFTER_S = 300.0
 # A line may hold so many void entries besides as many as it has valid ones.
 MOST_VOID = 1024
@@ -50,7 +50,7 @@ class UnitQueue:
         self._all: dict[str, Waiting] = {}
         self._active: list[tuple[int, float, int, str]] = []
         self._backing_off: list[tuple[float, int, str]] = []
-        # Those of them that may be looked at early: from when on, and, once that is past, by the end of the back-off.
+        # Those of them that may be tried early: from when on, and, once that is past, by the end of the back-off.
         self._unripe: list[tuple[float, int, str]] = []
         self._early_backoff: list[tuple[float, int, str]] = []
         # Key → the ticket that is valid; entries of a heap with an older one are void.
@@ -132,8 +132,8 @@ class UnitQueue:
     def take(self, now_s: float) -> SchedulerPod | None:
         """The most important, the longest waiting of those; held until it is settled.
 
-        With nobody in line, whoever's back-off after a refusal ends first is looked at before it does: backing off
-        is there to let others go first. After an error it is there to spare the server; and nobody is looked at
+        With no pod in line, the one whose back-off after a refusal ends first is tried before it does: that back-off
+        is there to let others go first. After an error it is there to spare the server; and no pod is tried
         again within the first back-off, however busy the cluster.
         """
         while self._active:

@@ -124,7 +124,7 @@ def _measures(thing: Any) -> list[Quantity]:
 
 
 def without_measures(thing: Any) -> Any:
-    """The same with no size to give, or, for a claim, with more to ask for than anybody has."""
+    """The same with no size to give, or, for a claim, with a larger request than any node has."""
     if isinstance(thing, PersistentVolume):
         return msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, capacity=None))
     if isinstance(thing, PersistentVolumeClaim):
@@ -135,7 +135,7 @@ def without_measures(thing: Any) -> Any:
 
 # --- what does not even decode ----------------------------------------------------------------------------
 
-# On what was made of an object that does not decode, so that it is told of.
+# On what was made of an object that does not decode, so that it is reported.
 UNDECODED: Final = "fairlead.io/undecoded"
 
 

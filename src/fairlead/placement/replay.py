@@ -82,7 +82,7 @@ class DecisionDocument(Part, frozen=True):
     unit: Unit | None = None
     # Where the round robin stood, for profiles that go round.
     turn: int = 0
-    # Units that had places, where evicting was looked at.
+    # Units that had places, where preemption was tried.
     standing: tuple[StandingUnit, ...] = ()
     # Of a single pod: every verdict and every score, computed from this snapshot.
     sheet: Sheet | None = None

@@ -20,7 +20,7 @@ class Reservation(msgspec.Struct, frozen=True):
     node: str
     # UID of the workload whose pods may claim it: the top of the pod's chain of controllers.
     owner: str
-    # Who made it, to be let go of together: the name of a request, the key of a unit.
+    # Who made it, to be released together: the name of a request, the key of a unit.
     by: str
     until_s: float
     # Its room is there only once pods on their way out are gone.
@@ -35,7 +35,7 @@ GIVEN_UP: Final = "was given up for"
 
 
 class GivenUp(msgspec.Struct, frozen=True):
-    """A place that was held and that somebody who matters more got."""
+    """A place that was held and was given to a pod or unit of higher priority."""
 
     node: str
     why: str
@@ -124,7 +124,7 @@ class Reservations:
         return freed
 
     def expire(self, now_s: float) -> list[Reservation]:
-        """Let go of those that nobody claimed in time, the first to run out first."""
+        """Release those that no pod claimed in time, the earliest first."""
         late: list[Reservation] = []
         while (next_s := self.next_s()) is not None and next_s <= now_s:
             reservation = self.release(self._by_time[0][1])

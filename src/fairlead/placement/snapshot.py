@@ -160,7 +160,7 @@ def table_of(snapshot: Snapshot) -> NodeTable:
     for kind, things in snapshot.related_objects.items():
         struct = _STRUCTS.get(kind)
         if struct is None:
-            raise ValueError(f"snapshot.relatedObjects: no kind {kind!r} is looked at; there are {', '.join(_STRUCTS)}")
+            raise ValueError(f"snapshot.relatedObjects: no kind {kind!r} is kept; there are {', '.join(_STRUCTS)}")
         table.catalog.set_all(
             thing if isinstance(thing, struct) else msgspec.convert(thing, struct) for thing in things
         )

@@ -1,7 +1,7 @@
 """The table handle: what code outside the loop may do with the table, between two decisions.
 
 The loop owns the table; whoever wants to plan on it (a round of requests, an explanation, an extender's question)
-hands in work, which the loop does when every change it has heard of is in the table and no decision is half made.
+hands in work, which the loop does when every observed change is in the table and no decision is half made.
 The work must not wait for anything.
 """
 

@@ -18,11 +18,11 @@ from fairlead.placement.queue import FLUSH_AFTER_S, BackoffTimes
 log = structlog.get_logger("fairlead.placement")
 
 ANY_CHANGE = frozenset(ClusterEvent)
-# A source that lets nobody go on is asked again after this long, should nothing change meanwhile.
+# A source that offers no unit is asked again after this long, if nothing changes.
 LOOK_AGAIN_S = 1.0
 
 Position = tuple[int, float]
-"""Where somebody stands in line: the lower is next. Priority, then how long it has waited."""
+"""A position in the line: the lower is next. Priority, then how long it has waited."""
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class UnitLine:
         return min(times, default=None)
 
     def head(self, now_s: float, at_least: int | None = None) -> tuple[Position, WaitingUnit] | None:
-        """Who is next: of the highest priority for which a source names somebody, and not below `at_least`."""
+        """The next unit: of the highest priority for which a source offers one, and not below `at_least`."""
         in_line = [waiting for waiting in self._all.values() if waiting.state == "in line"]
         for priority in sorted({waiting.unit.priority for waiting in in_line}, reverse=True):
             if at_least is not None and priority < at_least:
@@ -151,7 +151,7 @@ class UnitLine:
             try:
                 first = source.first([waiting.unit for waiting in group])
             except Exception:
-                # A source that cannot order its own stops nobody else; it is asked again.
+                # A source that cannot order its units does not stop the others; it is asked again.
                 log.exception("source of units broke off", source=type(source).__name__)
                 first = None
             named = None if first is None else self._all.get(first.key)

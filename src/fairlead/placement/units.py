@@ -182,8 +182,8 @@ class Units:
                 log.exception("bug in checking the places of gangs", nodes=sorted(nodes)[:10])
 
     def give_up(self, victims: Iterable[Occupant], why: Callable[[Occupant], str]) -> list[Occupant]:
-        """Somebody gets the room of these victims, pods or held places. Returns the pods, which are to be evicted:
-        a place that is only held is let go of at once."""
+        """Give up the room of these victims, pods or held places. Returns the pods, which are to be evicted:
+        a place that is only held is released at once."""
         lost: dict[str, tuple[Loss, str]] = {}
         pods = []
         for victim in victims:
@@ -296,7 +296,7 @@ class Units:
         else:
             outcome = self._keep_ahead(name, unit, outcome)
         now_s, late_s = self._clock.elapsed_s(), self._clock.now().timestamp() - (outcome.fits_at_s or math.inf)
-        # Room that is not free when it was expected is looked at again before it is given up.
+        # Room that is not free when it was expected is checked again before it is given up.
         self.line.refused(unit.key, wakeup_events, now_s, LEAVE_S - late_s if late_s >= 0 else FLUSH_AFTER_S)
         if eviction is not None:
             self._evict(unit, eviction)

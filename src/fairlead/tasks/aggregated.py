@@ -4,18 +4,14 @@ Every replica composes the same. A loopback cluster registers it by itself; else
 where it listens, and an administrator applies the APIService and its Service (deploy/tasks/apiservice.yaml).
 """
 
-import base64
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import structlog
 
 from fairlead.cluster.errors import ClusterError
-from fairlead.model.intents import Apply
 from fairlead.model.kinds import CONFIG_MAPS, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.runtime import Runtime
@@ -28,9 +24,10 @@ from fairlead.web.aggregated import (
     AggregatedCall,
     AggregatedResource,
     FrontProxy,
+    certified,
     front_proxy,
+    loopback_registration,
 )
-from fairlead.web.authority import unrenewed
 from fairlead.web.probes import served
 
 log = structlog.get_logger("fairlead.tasks")
@@ -38,8 +35,6 @@ log = structlog.get_logger("fairlead.tasks")
 GROUP: Final = "system.kdoctor.io"
 KDOCTOR_REPORTS: Final = Kind(GROUP, "v1beta1", "kdoctorreports", "KdoctorReport", ApiObject)
 SERVICE: Final = "fairlead-reports"
-SERVICES = Kind("", "v1", "services", "Service", ApiObject)
-API_SERVICES = Kind("apiregistration.k8s.io", "v1", "apiservices", "APIService", ApiObject, namespaced=False)
 
 
 class KdoctorReports:
@@ -76,18 +71,13 @@ class KdoctorReports:
         if proxy is None:
             yield
             return
-        material = unrenewed(f"{SERVICE}.{settings.namespace}.svc", runtime.clock.now())
-        with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
-            pair = Path(folder) / "pair.pem"
-            pair.touch(0o600)
-            pair.write_bytes(material.leaf_key + material.leaf)
-            context = proxy.context(str(pair))
+        context, ca_bundle = certified(proxy, SERVICE, settings.namespace, runtime.clock.now())
         api = AggregatedApi([AggregatedResource(KDOCTOR_REPORTS, self.list)], proxy)
         host, _, port = listen.rpartition(":")
         where = host.strip("[]"), int(port)
         async with served(api.routes(), *where, context, setting="tasks.reportsListen") as (_, self.port):
             if runtime.is_loopback:
-                await self._register(base64.b64encode(material.bundle).decode())
+                await self._register(ca_bundle)
             yield
 
     async def _front_proxy(self) -> FrontProxy | None:
@@ -102,33 +92,7 @@ class KdoctorReports:
             log.warning("no KdoctorReports: the API server does not publish its front-proxy certificate")
         return found
 
-    async def _register(self, authority: str) -> None:
-        for kind, where, body in registration(self._runtime.settings.namespace, self.port, authority):
-            name = body["metadata"]["name"]
-            await self._runtime.writer.carry_out(Apply(kind=kind, name=name, namespace=where, body=body))
-
-
-def registration(namespace: str, port: int, authority: str) -> list[tuple[Kind[Any], str, dict[str, Any]]]:
-    """The APIService, and a Service that leads to this machine."""
-    service = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
-    spec = {
-        "group": GROUP,
-        "version": "v1beta1",
-        "service": {"name": SERVICE, "namespace": namespace, "port": port},
-        "caBundle": authority,
-        "groupPriorityMinimum": 1000,
-        "versionPriority": 100,
-    }
-    return [
-        (SERVICES, namespace, {"apiVersion": "v1", "kind": "Service", "metadata": {"name": SERVICE}, "spec": service}),
-        (
-            API_SERVICES,
-            "",
-            {
-                "apiVersion": API_SERVICES.api_version,
-                "kind": "APIService",
-                "metadata": {"name": f"v1beta1.{GROUP}"},
-                "spec": spec,
-            },
-        ),
-    ]
+    async def _register(self, ca_bundle: str) -> None:
+        namespace = self._runtime.settings.namespace
+        for intent in loopback_registration(GROUP, SERVICE, namespace, self.port, ca_bundle, priority=1000):
+            await self._runtime.writer.carry_out(intent)

@@ -27,7 +27,7 @@ class Then(Enum):
     """How an answer ends."""
 
     END = auto()  # well-formed; the connection may be used again
-    CLOSE = auto()  # FIN, whatever was promised
+    CLOSE = auto()  # FIN, whatever Content-Length says
     RESET = auto()  # RST
     HANG = auto()  # nothing more, until the other side goes or the server is closed
 

@@ -191,7 +191,7 @@ def _failed(webhook: Webhook, why: str) -> Verdict:
 
 
 def parse(body: bytes) -> tuple[str, Review]:
-    """The version the caller speaks, and what it asks; a Problem when that cannot be known."""
+    """The version the caller uses, and its request; a Problem when that cannot be known."""
     try:
         envelope = msgspec.json.decode(body, type=_Envelope)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:

@@ -4,29 +4,38 @@ Who calls is what the front proxy says, and only where its client certificate is
 name that the cluster's ConfigMap `extension-apiserver-authentication` names. Read-only: get and list.
 """
 
+import base64
 import ssl
+import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import structlog
 from aiohttp import web
 
+from fairlead.model.intents import Apply
 from fairlead.model.kinds import ConfigMap, Kind
+from fairlead.model.meta import ApiObject
 from fairlead.model.undecodable import UNDECODABLE
+from fairlead.web.authority import unrenewed
 from fairlead.web.tls import serving_context
 
 log = structlog.get_logger("fairlead.aggregated")
 
 AUTHENTICATION: Final = "extension-apiserver-authentication"
 MOST_NAMES: Final = 100
+API_SERVICES: Final = Kind("apiregistration.k8s.io", "v1", "apiservices", "APIService", ApiObject, namespaced=False)
+SERVICES: Final = Kind("", "v1", "services", "Service", ApiObject)
 _VERBS: Final = {"POST": "create", "PUT": "update"}
 
 
 @dataclass(frozen=True, slots=True)
 class FrontProxy:
-    """The front proxy whose word on the caller's name is trusted."""
+    """The front proxy that is trusted to name the caller."""
 
     authority: str = ""
     names: frozenset[str] = frozenset()
@@ -40,7 +49,7 @@ class FrontProxy:
         return context
 
     def user(self, request: web.Request) -> str | None:
-        """Whom the front proxy speaks for; None when the caller is not the front proxy."""
+        """The user that the front proxy names; None when the caller is not the front proxy."""
         certificate = request.get_extra_info("peercert") or {}
         subject = {key: value for part in certificate.get("subject", ()) for key, value in part}
         name = subject.get("commonName", "")
@@ -62,6 +71,41 @@ def front_proxy(config_map: ConfigMap | None) -> FrontProxy | None:
         log.warning("front-proxy configuration not readable", config_map=AUTHENTICATION, problem=str(problem))
         return None
     return FrontProxy(authority, frozenset(names[:MOST_NAMES]), headers[0] if headers else "X-Remote-User")
+
+
+def certified(proxy: FrontProxy, service: str, namespace: str, now: datetime) -> tuple[ssl.SSLContext, str]:
+    """TLS for the front proxy with a certificate of its own in the Service's name, and the caBundle to trust it by."""
+    material = unrenewed(f"{service}.{namespace}.svc", now)
+    with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
+        pair = Path(folder) / "pair.pem"
+        pair.touch(0o600)
+        pair.write_bytes(material.leaf_key + material.leaf)
+        return proxy.context(str(pair)), base64.b64encode(material.bundle).decode()
+
+
+def loopback_registration(
+    group: str, service: str, namespace: str, port: int, ca_bundle: str, *, priority: int
+) -> list[Apply]:
+    """An APIService of `v1beta1`, and the Service that leads it to a port of this machine."""
+    reference = {"name": service, "namespace": namespace, "port": port}
+    api_service = {
+        "group": group,
+        "version": "v1beta1",
+        "service": reference,
+        "caBundle": ca_bundle,
+        "groupPriorityMinimum": priority,
+        "versionPriority": 100,
+    }
+    by_name = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
+    return [
+        _applied(SERVICES, service, namespace, by_name),
+        _applied(API_SERVICES, f"v1beta1.{group}", "", api_service),
+    ]
+
+
+def _applied(kind: Kind[Any], name: str, namespace: str, spec: dict[str, Any]) -> Apply:
+    body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec}
+    return Apply(kind=kind, name=name, namespace=namespace, body=body)
 
 
 class BadCall(Exception):

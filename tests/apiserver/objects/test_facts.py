@@ -4,7 +4,7 @@ from fairlead.apiserver.schema import facts
 def test_every_resource_has_a_type() -> None:
     known = facts.load()
     for resource in known.resources:
-        assert known.type(resource.group, resource.version, resource.kind) is not None, resource
+        assert known.type_name(resource.group, resource.version, resource.kind) in known.types, resource
 
 
 def test_a_subresource_with_a_kind_of_another_group_says_so() -> None:

@@ -335,8 +335,8 @@ async def test_an_autoscaler_is_not_overruled_unless_by_force(shop: Shop) -> Non
     await shop.client.create(SCALERS, scaler, "shop")
     said = await refused(shop, item())
     assert said == (
-        "Deployment web is scaled by HorizontalPodAutoscaler web-hpa, which would undo this: change its bounds, or say "
-        "force: true"
+        "Deployment web is scaled by HorizontalPodAutoscaler web-hpa, which would undo this: change its bounds, or "
+        "send force: true"
     )
     assert (await shop.post(item(force=True))).status == 202
 

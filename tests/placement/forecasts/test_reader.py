@@ -113,7 +113,7 @@ async def test_only_stale_documents_are_said() -> None:
     assert reader.current(NOW).is_empty
     assert not reader.is_fresh()
     assert reader.problem() == (
-        "script holds no forecast that was issued in the last 900 s and speaks of the next 3600 s; "
+        "script holds no forecast that was issued in the last 900 s and is about the next 3600 s; "
         "forecasts count for nothing"
     )
 

@@ -205,7 +205,7 @@ def test_a_pod_made_anew_under_its_name_is_another_pod() -> None:
 def test_a_shortfall_is_partial() -> None:
     status = after(removing("web-a", seen="-a", after=0, shortfall=2), number=3, operation="Remove")
     assert (status.phase, status.removed) == ("Partial", 1)
-    assert status.message == "1 pod removed; 2 less than asked for, there were no more"
+    assert status.message == "1 pod removed; 2 fewer than requested: there were no more"
 
 
 def test_a_roll_out_is_counted_without_names() -> None:

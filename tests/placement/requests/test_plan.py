@@ -350,7 +350,7 @@ def test_fewer_than_asked_for_go_and_that_is_said() -> None:
     at = AtTable(pods=[a_replica("web-a", "n1")])
     (status,) = plan(at, wanted(an_item("Remove", 3), a_workload(replicas=1)))
     assert (len(status.victims), status.shortfall, status.replicas) == (1, 2, Replicas(before=1, after=0))
-    assert status.message == "1 fewer pod of Deployment web: from n1; 2 less than asked for, there are no more"
+    assert status.message == "1 fewer pod of Deployment web: from n1; 2 fewer than requested: there are no more"
 
 
 def test_pods_that_were_never_made_need_no_victim() -> None:

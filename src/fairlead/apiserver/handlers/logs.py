@@ -23,9 +23,9 @@ Logs = Callable[[JsonObject, Mapping[str, str]], AsyncIterator[bytes]]
 
 
 async def log(
-    rest: Rest, logs: Logs | None, request: web.Request, resource: Resource, asking: RequestInfo
+    rest: Rest, logs: Logs | None, request: web.Request, resource: Resource, info: RequestInfo
 ) -> web.StreamResponse:
-    pod = rest.thing(resource, rest.entry(resource, asking.namespace, asking.name))
+    pod = rest.thing(resource, rest.entry(resource, info.namespace, info.name))
     query = dict(request.query)
     names = [each["name"] for key in ("containers", "initContainers") for each in pod["spec"].get(key) or ()]
     container = query.get("container") or (
@@ -33,16 +33,16 @@ async def log(
     )
     if not container:
         listed = " ".join(each["name"] for each in pod["spec"]["containers"])
-        raise bad_request(f"a container name must be specified for pod {asking.name}, choose one of: [{listed}]")
+        raise bad_request(f"a container name must be specified for pod {info.name}, choose one of: [{listed}]")
     if container not in names:
-        raise bad_request(f"container {container} is not valid for pod {asking.name}")
+        raise bad_request(f"container {container} is not valid for pod {info.name}")
     query["container"] = container
     for number in ("tailLines", "limitBytes", "sinceSeconds"):
         value = whole_number(query, number)
         if value is not None and value < (1 if number != "tailLines" else 0):
             least = "greater than or equal to 0" if number == "tailLines" else "greater than 0"
             cause = ("FieldValueInvalid", f"Invalid value: {value}: must be {least}", number)
-            raise invalid("", "PodLogOptions", asking.name, [cause])
+            raise invalid("", "PodLogOptions", info.name, [cause])
     if not pod["spec"].get("nodeName"):
         return web.Response(status=204)
     if logs is None:

@@ -19,7 +19,7 @@ from fairlead.cluster.clock import rfc3339
 
 
 async def review(
-    rest: Rest, tokens: Tokens, rbac: Rbac, sent: Any, resource: Resource, asking: RequestInfo, options: Options
+    rest: Rest, tokens: Tokens, rbac: Rbac, sent: Any, resource: Resource, info: RequestInfo, options: Options
 ) -> JsonObject:
     """Kinds that answer a question and store nothing."""
     type_name = load().type_name(resource.group, resource.version, resource.kind) or ""
@@ -32,7 +32,7 @@ async def review(
             name = ((sent.get("metadata") or {}) if isinstance(sent, dict) else {}).get("name", "")
             pods = rest.resources.find("", "v1", "pods")
             assert pods is not None
-            return await subresources.bind(rest, pods, asking.namespace, name, sent, options)
+            return await subresources.bind(rest, pods, info.namespace, name, sent, options)
         case "TokenReview":
             if not spec.get("token"):
                 raise bad_request("token is required for TokenReview in authentication")
@@ -41,7 +41,7 @@ async def review(
             check_review(resource.kind, spec, "")
             status = access_review(rbac, user, spec)
         case "SubjectAccessReview" | "LocalSubjectAccessReview":
-            check_review(resource.kind, spec, asking.namespace)
+            check_review(resource.kind, spec, info.namespace)
             status = access_review(rbac, reviewed_user(spec), spec)
         case "SelfSubjectRulesReview":
             status = rules_review(rbac, user, spec.get("namespace", ""))

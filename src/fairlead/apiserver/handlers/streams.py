@@ -13,11 +13,11 @@ Streams = Callable[[web.Request, str, JsonObject, str], Awaitable[web.StreamResp
 """An upgrade request, its kind, the pod and the container → the stream, once it has ended."""
 
 
-def check(request: web.Request, asking: RequestInfo, pod: JsonObject) -> str:
+def check(request: web.Request, info: RequestInfo, pod: JsonObject) -> str:
     """The container that is meant."""
-    container = "" if asking.subresource == "portforward" else container_of(pod, request.query.get("container", ""))
+    container = "" if info.subresource == "portforward" else container_of(pod, request.query.get("container", ""))
     if not pod["spec"].get("nodeName"):
-        raise bad_request(f"pod {asking.name} does not have a host assigned")
+        raise bad_request(f"pod {info.name} does not have a host assigned")
     if "upgrade" not in request.headers.get("Connection", "").lower():
         raise bad_request("Upgrade request required")
     return container

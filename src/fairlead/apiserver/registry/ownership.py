@@ -75,15 +75,12 @@ def record(
         thing["metadata"].pop("managedFields", None)
 
 
-def record_review(
-    resource: Resource, thing: JsonObject, options: Options, now: datetime, subresource: str = ""
-) -> None:
+def record_review(resource: Resource, thing: JsonObject, options: Options, now: datetime) -> None:
     """Reviews have managedFields too, though they are not stored."""
     request = {name: value for name, value in thing.items() if name != "status"}
     fields = managed.record_update(
         resource.schema, None, request,
         manager=options.manager, api_version=thing["apiVersion"], time=rfc3339(now),
-        subresource=subresource,
     )  # fmt: skip
     if fields:
         thing["metadata"]["managedFields"] = fields

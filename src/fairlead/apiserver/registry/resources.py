@@ -72,9 +72,6 @@ class Resources:
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._found.get((group, version, plural))
 
-    def of_kind(self, group: str, kind: str) -> Resource | None:
-        return next((each for each in self._found.values() if each.group == group and each.kind == kind), None)
-
     def by_api_version(self, api_version: str, kind: str) -> Resource | None:
         group, _, version = api_version.rpartition("/")
         found = (each for each in self._found.values() if each.kind == kind and each.is_stored)

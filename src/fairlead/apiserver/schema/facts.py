@@ -103,11 +103,6 @@ class Facts:
         """`core.v1.Pod` for a pod; None where no such type is known."""
         return self._names.get((group, version, kind))
 
-    def type(self, group: str, version: str, kind: str) -> Json | None:
-        """The raw entry of a kind's type; `schema.for_kind` gives the compiled form."""
-        name = self.type_name(group, version, kind)
-        return None if name is None else self.types[name]
-
     def openapi_v3(self, group: str, version: str) -> Json:
         """An OpenAPI v3 document of one group version, without descriptions: enough for kubectl."""
         resources = [r for r in self.resources if (r.group, r.version) == (group, version)]

@@ -1,6 +1,6 @@
 """The shape of a kind as a tree, and reading a value against it the way Go's decoder does.
 
-Built-in kinds get theirs from the facts (`for_kind`), custom kinds from their definition (`crd.py`). Patches and
+Built-in kinds get theirs from the facts (`for_kind`), custom kinds from their definition (`custom.py`). Patches and
 applies walk the same tree. `decode` compiles each struct once into a closure: types are checked, null is absence,
 unknown fields are dropped and reported, empty fields vanish or stay as `omitempty` says, quantities and times are
 rewritten in their one canonical form; what comes out is what the server would store.
@@ -55,12 +55,11 @@ class Struct:
     """An object's fields, made on first use (types may contain themselves)."""
 
     __slots__ = (
-        "_fields", "_make", "atomic", "custom", "hollow", "kinds", "name", "open", "read", "required", "status_apart",
+        "_fields", "_make", "atomic", "custom", "hollow", "kinds", "name", "open", "read", "status_apart",
     )  # fmt: skip
 
     def __init__(self, name: str, make: Callable[[], dict[str, "Schema"]]) -> None:
         self.name: str = name  # as Go names it, without its package
-        self.required: tuple[str, ...] = ()
         self.atomic: bool = False
         self.open: bool = False  # unknown fields are kept (x-kubernetes-preserve-unknown-fields)
         self.hollow: bool = False  # unknown fields are kept, objects emptied (additionalProperties: true)
@@ -114,11 +113,6 @@ class Schema:
     @property
     def fields(self) -> dict[str, "Schema"]:
         return self.struct.fields if self.struct is not None else {}
-
-    @property
-    def atomic(self) -> bool:
-        """Whether the value is owned and replaced as a whole."""
-        return not self.granular
 
     def child(self, name: str) -> "Schema | None":
         """The schema of a key: a field's, or a map's value's."""
@@ -178,7 +172,6 @@ def _struct(name: str) -> Struct:
     struct = Struct(
         name.split(".")[-1], lambda: {key: _from_facts(value["t"], value) for key, value in entry["fields"].items()}
     )
-    struct.required = tuple(entry.get("required", ()))
     struct.atomic = entry.get("map") == "atomic"
     struct.kinds = tuple((group, version, kind) for group, version, kind in entry.get("kinds", ()))
     return struct

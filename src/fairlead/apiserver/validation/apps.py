@@ -48,7 +48,7 @@ def _deployment_spec(spec: Json) -> Errors:
     return found
 
 
-def _selector_and_template(spec: Json, word: str, activity: str = "ReplicaSet") -> Errors:
+def _selector_and_template(spec: Json, word: str) -> Errors:
     found: Errors = []
     selector = spec.get("selector")
     if selector is None:
@@ -60,7 +60,7 @@ def _selector_and_template(spec: Json, word: str, activity: str = "ReplicaSet") 
             found.append(invalid("spec.selector", {}, f"empty selector is invalid for {word}"))
         if problems:
             return [*found, invalid("spec.selector", selector, "invalid label selector")]
-    return [*found, *_template(spec, selector, activity)]
+    return [*found, *_template(spec, selector, "ReplicaSet")]
 
 
 def _template(spec: Json, selector: Json | None, owner: str) -> Errors:

@@ -154,7 +154,7 @@ def match_volumes(view: View, waiting: Sequence[PersistentVolumeClaim]) -> Searc
     for claim in waiting:
         selected = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)
         if selected is None and claim.metadata.key not in table.reserved_volumes.values():
-            selected, _ = table.promised_claims.get(claim.metadata.key, (None, 0))
+            selected, _ = table.assumed_claims.get(claim.metadata.key, (None, 0))
         if selected is None:
             to_match.append(claim)
         else:

@@ -66,10 +66,6 @@ class NodeResourcesFit(Priority):
         # Kubernetes' scorer does not see requests made for the whole pod.
         self._without_pod_level = without_pod_level
 
-    @property
-    def strategy(self) -> Strategy:
-        return self._strategy
-
     def _amounts(self, table: "NodeTable", request: Request) -> Amounts:
         axis = table.axis
         known: Amounts | None = request.memo.get(self)

@@ -179,7 +179,7 @@ def _plan_pods(seen: NodeInput, now: datetime) -> Iterable[Intent]:
 def node_controller(context: ControllerContext, grace_s: float) -> Controller:
     nodes, leases, pods = context.mirrors.of(NODES), context.mirrors.of(LEASES), context.mirrors.of(PODS)
     last_signs: dict[str, tuple[str | None, datetime]] = {}  # node → its last sign of life, and when we saw it
-    last_sign_at = context.clock.now()  # from anybody
+    last_sign_at = context.clock.now()  # from any node
 
     def observe_sign(node: Node) -> datetime:
         lease = leases.get(f"{LEASE_NAMESPACE}/{node.metadata.name}")

@@ -361,10 +361,7 @@ class Volume(Workload):
 
     def is_for(self, claim: Claim) -> bool:
         """Bound to or reserved for this claim and no other."""
-        reference, metadata = self.spec.claim_ref, claim.metadata
-        if reference is None or (reference.namespace, reference.name) != (metadata.namespace, metadata.name):
-            return False
-        return reference.uid in ("", metadata.uid)
+        return self.spec.claim_ref is not None and self.spec.claim_ref.is_to(claim.metadata)
 
 
 class StorageClass(ApiObject):

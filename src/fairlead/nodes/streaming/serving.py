@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import structlog
 from aiohttp import WSMsgType, web
 from multidict import MultiMapping
 
@@ -21,8 +20,6 @@ from fairlead.nodes.provider import Interactive, NotRunning, NotStarted, Provide
 from fairlead.nodes.spec import KubeletPod
 from fairlead.nodes.streaming import channels
 from fairlead.nodes.streaming.portforward import PortForward
-
-log = structlog.get_logger("fairlead.streams")
 
 TUNNEL = "SPDY/3.1+portforward.k8s.io"
 MAX_SESSIONS = 256

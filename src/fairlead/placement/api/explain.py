@@ -1,4 +1,4 @@
-"""Why a pod is where it is, or is nowhere; and the decisions behind it, to be looked at and made again.
+"""Why a pod is where it is, or is nowhere; and the decisions behind it, to be shown and repeated.
 
 Read-only: every replica answers, the leader with the decisions it made itself. Former worlds are rebuilt in a thread,
 one at a time, so that deciding goes on meanwhile.

@@ -357,7 +357,7 @@ class SchedulePod:
         try:
             await self._client.create(SCHEDULE_REQUESTS, body, self._namespace)
         except AlreadyExists:
-            # Somebody was quicker with the same key; or our own create came through after all.
+            # Another request with the same key was first; or our own create succeeded after all.
             known = await self._known(name, digest)
             if known is None:
                 message = "the request was deleted while it was being created; send it again"

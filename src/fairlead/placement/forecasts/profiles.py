@@ -45,7 +45,7 @@ class Profiles:
 
     def of(self, namespace: str, names: Sequence[str], pod: SchedulerPod) -> ServiceProfile:
         """The profile of a service by one of its pods, or a pod as its template would make it, and by what it is
-        called: by the caller, as a workload, as a Service; the first name that somebody knows a load of counts.
+        called: by the caller, as a workload, as a Service; the first name with a known load counts.
         """
         loads = self._loads(self._now())
         load = next((found for name in names if (found := loads.get((namespace, name)))), {})
@@ -62,7 +62,7 @@ class Profiles:
 def profile(
     load_cpu_milli: int, load_memory_bytes: int, cpu_milli: int, memory_bytes: int, allocatable: tuple[int, int]
 ) -> ServiceProfile:
-    # What is really used says more about a service than what somebody once wrote down.
+    # What is really used says more about a service than its requests do.
     used = (load_cpu_milli, load_memory_bytes) if load_cpu_milli and load_memory_bytes else (cpu_milli, memory_bytes)
     return ServiceProfile(kind_of(*used, *allocatable), load_cpu_milli, load_memory_bytes, cpu_milli, memory_bytes)
 

@@ -154,7 +154,7 @@ def unlabelled(series: list[Series], source: str) -> SourceProblem | None:
 
 
 def _by_key(series: list[Series]) -> dict[Key, str]:
-    """Values as they were told: what is no number is left out by whoever reads documents, and said."""
+    """Values as they were sent: the reader of documents leaves out and reports what is no number."""
     return {key: each.value[1] for each in series if (key := whose(each.metric)) is not None and each.value is not None}
 
 

@@ -100,7 +100,7 @@ class ForecastReader:
         if in_hand.oldest_issue is None:
             return (
                 f"{self._source.described_as} holds no forecast that was issued in the last {self._ttl_s:g} s and "
-                f"speaks of the next {self._horizon_s:g} s; forecasts count for nothing"
+                f"is about the next {self._horizon_s:g} s; forecasts count for nothing"
                 + (f"; {self._complaint}" if self._complaint else "")
             )
         return self._complaint

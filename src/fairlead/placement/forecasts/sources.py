@@ -32,7 +32,7 @@ class Source(Protocol):
     described_as: str
 
     async def read(self, now: datetime) -> Read:
-        """All documents that may count at `now`; SourceProblem where that cannot be told."""
+        """All documents that may count at `now`; SourceProblem where they cannot be read."""
 
     async def close(self) -> None: ...
 

@@ -31,7 +31,7 @@ class Usage(Protocol):
     described_as: str
 
     async def look(self, now: datetime) -> "Ring":
-        """What is known up to now; SourceProblem where it cannot be told."""
+        """What is known up to now; SourceProblem where it cannot be read."""
 
     async def close(self) -> None: ...
 
@@ -73,7 +73,7 @@ class Ring:
         self._last[key] = max(last, step)
 
     def series(self, last: int) -> dict[Key, Floats]:
-        """Each series up to and including this step, oldest first; those that ended a ring ago are let go of."""
+        """Each series up to and including this step, oldest first; those that ended a ring ago are dropped."""
         found = {}
         for key in list(self._values):
             behind = last - self._last[key]
@@ -140,7 +140,7 @@ POD_METRICS = Kind("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", PodMetrics
 
 class MetricsServerUsage:
     """Samples of the present, averaged over each step. `service_of` names the service of a pod by its namespace and
-    name; without it only nodes are looked at."""
+    name; without it only nodes are read."""
 
     described_as = "metrics-server"
 

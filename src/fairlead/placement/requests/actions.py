@@ -29,7 +29,7 @@ from fairlead.placement.requests.spec import (
 )
 
 MOST_SHORT: Final = 5
-"""Items that are named in a request's own message when they came to less than was asked for."""
+"""Items that are named in a request's own message when fewer pods were placed or removed than requested."""
 LOWEST_COST: Final = "-2147483647"
 """Below any cost people give, so that Kubernetes takes this pod before its equals."""
 

@@ -28,7 +28,7 @@ def condition(
 def forecasts_conditions(
     options: RoundOptions, uses: Sequence[str], unmatched: Sequence[str], before: Sequence[Condition], now: datetime
 ) -> tuple[Condition, ...]:
-    """Whether forecasts counted in this plan: an old or missing one never holds a round up, so it must be told.
+    """Whether forecasts counted in this plan: an old or missing one never holds a round up, so it must be reported.
 
     `uses`: for each planned item why they did not count, empty where they did.
     """

@@ -2,7 +2,7 @@
 
 See every request that is not finished, plan those that wait on one table, write the plan down, act, follow the pods,
 write down how far it is. A crash at any line is survivable: a plan that was written is found and taken up, and whether
-its PATCH was sent is told by the workload itself.
+its PATCH was sent is read from the workload itself.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ from fairlead.placement.table_work import NotLeading, TableBusy
 
 log = structlog.get_logger("fairlead.requests")
 
-# How often pods are looked at while some request is under way.
+# How often pods are checked while some request is under way.
 TICK_S = 1.0
 # How often finished requests are tidied away, and how many at a time.
 TIDY_S, MOST_TIDIED = 60.0, 50
@@ -191,7 +191,7 @@ class RequestController:
             self._metrics.unfinished.labels(phase).set(unfinished[phase])
 
     async def _guarded(self, work: Callable[[ScheduleRequest], Awaitable[None]], request: ScheduleRequest) -> None:
-        """A request that cannot be dealt with is looked at again next time; the others go on."""
+        """A request that cannot be processed is tried again next time; the others continue."""
         try:
             await work(request)
         except OUTSIDE:
@@ -303,13 +303,13 @@ class RequestController:
         changes += conditions.admission_condition(trials, before, now)
         saved = await self._cache.save(request, items, conditions.merged(before, changes))
         if saved is None:
-            # Nothing may be done that is not written: whatever became of it is seen next time.
+            # Nothing may be done that is not written: the next round reads the result.
             await self._places.release(mine, keep=request)
         else:
             await self._act(saved)
 
     async def _see(self, requests: Sequence[ScheduleRequest], round_: Round) -> None:
-        """The items to be planned with their workloads as they are now, and those that come to nothing at once.
+        """The items to be planned with their workloads as they are now, and those that fail at once.
 
         Workloads of items that wait, and are not looked at again yet, become busy: nobody overtakes those.
         """
@@ -411,7 +411,7 @@ class RequestController:
     async def _followed(
         self, entry: Entry, there: Sequence[SchedulerPod], removed: AbstractSet[str], *, has_workload: bool
     ) -> ItemStatus:
-        """The item with what became of its pods; what is over is let go of."""
+        """The item with the state of its pods; reservations that ended are released."""
         key, item, status = entry
         status = progress.given_up(status, self._cache.memory(key).lost)
         status = progress.follow(

@@ -30,7 +30,7 @@ class WorkloadLookup:
         return found if found is not None and found.metadata.uid == item.workload.uid else None
 
     async def completed(self, item_input: ItemInput) -> ItemInput | ItemStatus:
-        """The item with all that planning needs, or what becomes of it if that comes to nothing."""
+        """The item with all that planning needs, or its status if that cannot be read."""
         item = item_input.item
         if item.workload.kind == "Service":
             return await self._bare_pods(item_input)
@@ -60,7 +60,7 @@ class WorkloadLookup:
         item, workload = item_input.item, item_input.owner
         sets: list[Workload] = []
         if item.workload.kind == "Deployment":
-            # Not all of its selector: whose they are is told by their owner.
+            # Not all of its selector: their owner references say whose they are.
             labels = (workload.spec.selector.match_labels or {}) if workload.spec.selector is not None else {}
             selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
             sets = await self._reader.list(WORKLOADS["ReplicaSet"], item.namespace, query={"labelSelector": selector})

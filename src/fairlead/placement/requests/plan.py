@@ -59,7 +59,7 @@ MOST_PODS: Final = 20_000
 
 
 Loads = Callable[[datetime], Mapping[Subject, Mapping[str, float]]]
-"""What pods of services use now, where somebody knows; the forecast reader's."""
+"""What pods of services use now, where it is known; the forecast reader's."""
 
 
 def nobody_knows(now: datetime) -> Mapping[Subject, Mapping[str, float]]:
@@ -200,7 +200,7 @@ def plan_all(
 ) -> list[ItemStatus]:
     """A round that no single item can spoil: if planning them together breaks, each is planned alone.
 
-    `broken` is told the key of an item that cannot be planned, with the exception at hand.
+    `broken` is called with the key of an item that cannot be planned, with the exception at hand.
     """
     turns = {cycle.pick: cycle.pick.counter for cycle in handle.cycles.values() if isinstance(cycle.pick, RoundRobin)}
     try:
@@ -385,7 +385,7 @@ def _removal_sentence(item: Item, fewer: int, going: int, victims: Sequence[Vict
         sentence += ": a roll-out is under way, so which pods go is up to it"
     elif fewer:
         sentence += ": they were not made yet"
-    return f"{sentence}; {shortfall} less than asked for, there are no more" if shortfall else sentence
+    return f"{sentence}; {shortfall} fewer than requested: there are no more" if shortfall else sentence
 
 
 # --- adding -----------------------------------------------------------------------------------------------
@@ -491,7 +491,7 @@ def _after_leaving(
     finally:
         statement.rollback()
     for pod, each in zip(pods, found, strict=True):
-        planned.place_occupant(occupant_of(pod, handle.table.request(pod), each.node))
+        planned.place(occupant_of(pod, handle.table.request(pod), each.node))
     return found
 
 
@@ -567,7 +567,7 @@ def _added(
         )
         for number, each in enumerate((*placed, *late))
     ]
-    # Pods of another scheduler have places too: what it does with them is followed and told.
+    # Pods of another scheduler have places too: what it does with them is followed and reported.
     note = why_not if cycle is not None else f"up to scheduler {scheduler}"
     places += [Place(note=note)] * (item.number - len(places))
     return msgspec.structs.replace(

@@ -175,7 +175,7 @@ def _follow_removal(item: Item, status: ItemStatus, pods: Sequence[SchedulerPod]
     expected = min(expected, item.number)
     removed = min(expected, len(gone))
     status = msgspec.structs.replace(status, victims=victims, gone_instead=instead, removed=removed)
-    short = f"; {status.shortfall} less than asked for, there were no more" if status.shortfall else ""
+    short = f"; {status.shortfall} fewer than requested: there were no more" if status.shortfall else ""
     if is_done:
         note = "stayed; another went instead"
         noted = tuple(each if each.gone else msgspec.structs.replace(each, note=note) for each in victims)

@@ -1,7 +1,7 @@
 """Why each place is on its node, written small: a request may have thousands of places, and its status is one object.
 
 The names and weights of the rules stand once with the item; each place has one line of numbers and names. `reason_of`
-writes it, `read_reason` makes of it what people are told.
+writes it, `read_reason` turns it into the explanation.
 """
 
 from collections.abc import Mapping, Sequence

@@ -81,7 +81,7 @@ def resolve(
     if len(found.behind) > 1 or (found.behind and (found.loose or found.others)):
         what = [*(candidate.ref.described() for candidate in found.behind), *found.others]
         what += [f"Pod {pod}" for pod in found.loose]
-        return Unresolved(f"behind Service {name} in {where} are several: {_few(what)}; name the one that is meant")
+        return Unresolved(f"behind Service {name} in {where} are several: {_few(what)}; name one of them")
     if found.behind:
         return _free(found.behind[0], found.autoscalers, force)
     if found.others:
@@ -128,7 +128,7 @@ def _free(candidate: Candidate, autoscalers: Sequence[Autoscaler], force: bool) 
         if (target.kind, target.name) == (ref.kind, ref.name) and target.api_version.partition("/")[0] == "apps":
             return Unresolved(
                 f"{ref.described()} is scaled by HorizontalPodAutoscaler {autoscaler.metadata.name}, which would undo "
-                "this: change its bounds, or say force: true",
+                "this: change its bounds, or send force: true",
                 "force",
             )
     if owner is not None:

@@ -102,7 +102,7 @@ class Scaler:
         return await self._give_up(item_input, why if is_known else why + doubt)
 
     async def _wait_for_costs(self, pods: Sequence[str]) -> None:
-        """Until our own watch shows their costs: by then the one who scales down has most likely heard of them, too."""
+        """Until our own watch shows their costs: by then the controller most likely sees them, too."""
         for _ in range(self._watch_checks):
             known = [pod for key in pods if (pod := self._find_pod(key)) is not None]
             if all(pod.metadata.annotations.get(DELETION_COST) == actions.LOWEST_COST for pod in known):
