@@ -344,6 +344,11 @@ def test_a_sidecar_that_cannot_be_injected_refuses_the_pod() -> None:
     assert (found.allowed, found.message) == (
         False, "FuseSidecar: dataset default/hbase: there is no DaemonSet default/hbase-fuse",
     )  # fmt: skip
+    *objects, fuse, _ = fuse_objects()
+    fuse["spec"]["template"]["spec"]["containers"] = []
+    found = admit(reader("hbase", labels=SERVERLESS), [*objects, fuse])
+    # As the original: the fuse is looked at before the volume, which is missing too.
+    assert found.message == "FuseSidecar: dataset default/hbase: DaemonSet hbase-fuse has no container"
 
 
 def test_s28_the_profiles_order_is_the_order_of_the_plugins() -> None:

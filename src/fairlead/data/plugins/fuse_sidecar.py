@@ -107,6 +107,9 @@ def _template(dataset: DatasetFacts, context: PluginContext) -> FuseTemplate:
     fuse: DaemonSet | None = context.sources.get(Ref(DAEMON_SETS, namespace, dataset.fuse_set))
     if fuse is None:
         raise PluginError(f"dataset {dataset.dataset.key}: there is no DaemonSet {namespace}/{dataset.fuse_set}")
+    spec = copy.deepcopy(fuse.spec.template.spec)
+    if not spec.get("containers"):
+        raise PluginError(f"dataset {dataset.dataset.key}: DaemonSet {dataset.fuse_set} has no container")
     name = dataset.dataset.volume()
     volume: Volume | None = context.sources.get(Ref(VOLUMES, "", name))
     if volume is None:
@@ -117,9 +120,6 @@ def _template(dataset: DatasetFacts, context: PluginContext) -> FuseTemplate:
         # Names of namespace and dataset may join to the same text.
         raise PluginError(f"dataset {dataset.dataset.key}: PersistentVolume {name} belongs to another namespace")
     attributes = volume.spec.csi.volume_attributes or {}
-    spec = copy.deepcopy(fuse.spec.template.spec)
-    if not spec.get("containers"):
-        raise PluginError(f"dataset {dataset.dataset.key}: DaemonSet {dataset.fuse_set} has no container")
     container = spec["containers"][0]
     mounts = container.get("volumeMounts") or []
     kind = attributes.get("mount_type", "")
