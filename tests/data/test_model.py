@@ -51,7 +51,7 @@ def _without_repetition(pod: Any) -> Any:
     model with each once more.
     """
     pod = copy.deepcopy(pod)
-    required = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
+    required: Any = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED) or {}
     terms = (required or {}).get("nodeSelectorTerms") or []
     if len(terms) < 2:
         return pod

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
 from fairlead.data.cache_map import name_of
-from fairlead.data.draft import Draft, NotAPod, Unpatchable, check_pod, in_
+from fairlead.data.draft import Draft, NotAPod, TooLarge, Unpatchable, check_pod, in_
 from fairlead.data.drains import DrainInput, lowers_to
 from fairlead.data.entries import DATASET_LABEL
 from fairlead.data.names import DatasetName, NoSuchKey
@@ -48,7 +48,10 @@ class FluidReviews:
         name = self._dataset(review.namespace, labels.get(DATASET_LABEL, ""))
         if name is None:
             return Verdict()
-        return Verdict(patch=diff(pod, self._worker_draft(pod, name, review.name).pod))
+        try:
+            return Verdict(patch=diff(pod, self._worker_draft(pod, name, review.name).pod))
+        except TooLarge:
+            return Verdict()
 
     def _dataset(self, namespace: str, label: str) -> DatasetName | None:
         """The dataset of a worker's label, which joins namespace and name, or has its UID where that is too long."""
