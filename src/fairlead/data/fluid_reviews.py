@@ -9,8 +9,7 @@ from typing import Any, Final, Literal
 from fairlead.data.cache_map import name_of
 from fairlead.data.draft import Draft, NotAPod, TooLarge, Unpatchable, check_pod, in_
 from fairlead.data.drains import DrainInput, lowers_to
-from fairlead.data.entries import DATASET_LABEL
-from fairlead.data.names import DatasetName, NoSuchKey
+from fairlead.data.names import DATASET_LABEL, DatasetName, NoSuchKey
 from fairlead.data.objects import RUNTIMES, Dataset
 from fairlead.data.patch import diff
 from fairlead.data.spec import DataGroup

@@ -19,10 +19,10 @@ from fairlead.cluster.controller import Controller, TemporaryError
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.data.controllers import carry_out
-from fairlead.data.names import DOMAIN, DatasetName
+from fairlead.data.names import DATASET_LABEL, DOMAIN, DatasetName
 from fairlead.data.objects import DATASETS, Component, Dataset, requests_sum
 from fairlead.data.spec import DATA_GROUPS, PODS, DataGroup, ReaderPod
-from fairlead.data.view import DATASET_LABEL, GROUP_LABEL, ClusterView
+from fairlead.data.view import GROUP_LABEL, ClusterView
 from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource, changed_units
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
 from fairlead.model.kinds import Kind
