@@ -176,7 +176,7 @@ async def s46_a_gate_that_nobody_has_to_keep_is_removed(lab: Lab) -> None:
 
 async def s50_a_group_that_nobody_here_places_says_so_and_its_pods_are_let_go(lab: Lab) -> None:
     """The group of the documentation, as it stands there."""
-    (text,) = re.findall(r"`(\{apiVersion: [^`]*kind: DataGroup[^`]*\})`", (ROOT / "docs/data.md").read_text())
+    (text,) = re.findall(r"```yaml\n([^`]*kind: DataGroup[^`]*)```", (ROOT / "docs/data.md").read_text())
     group = yaml.safe_load(text)
     name, (of,) = group["metadata"]["name"], group["spec"]["datasets"]
     await lab.store(of)

@@ -2,6 +2,8 @@
 
 import asyncio
 import copy
+import random
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -319,6 +321,37 @@ async def test_a_pod_of_a_group_that_has_the_name_of_a_worker_counts_once(cluste
         cluster.put("pods", pod("later", gpus=0, labels={}))
         await turn(cluster)
         assert nodes(cluster)["later"] != ""
+
+
+def test_workers_that_other_groups_hold_room_for_are_left_to_them() -> None:
+    rand = random.Random(1)
+    for _ in range(200):
+        first, number = rand.randrange(10), rand.randrange(10)
+        others = [range(start, start + rand.randrange(6)) for start in rand.choices(range(25), k=rand.randrange(5))]
+        of_dataset = WorkerInput(DatasetName("default", "hbase"), "hbase-worker", first=first)
+        found = worker_pods(struct(workerReplicas=number), [of_dataset], "fairlead", {"hbase-worker": others})
+        wanted = [i for i in range(first, first + number) if not any(i in each for each in others)]
+        assert [pod.metadata.name for pod in found] == [f"hbase-worker-{i}" for i in wanted]
+
+
+async def test_many_groups_of_one_dataset_cost_little(cluster: FakeCluster) -> None:
+    """A tenant's groups, each of a thousand workers: a change of one is looked at by all of them."""
+    process = Process(cluster)
+    for i in range(60):
+        made = group(pods=1, workerReplicas=1000)
+        made["metadata"]["name"] = f"g{i}"
+        cluster.put("datagroups", made)
+        cluster.put("pods", pod(f"p{i}", labels={GROUP_LABEL: f"g{i}"}))
+    task = asyncio.create_task(process.source.follow())
+    await settle(100)
+    process.source.begin(lambda: None)
+    began_s = time.process_time()
+    units = dict(process.source.changed())
+    spent_s = time.process_time() - began_s
+    task.cancel()
+    members = sorted(len(each.members) for each in units.values() if each is not None)
+    assert members == [*[1] * 59, 1001], "the oldest waits for the workers"
+    assert spent_s < 1, "not for every group with every worker of every other"
 
 
 async def test_two_groups_of_one_dataset_hold_room_for_its_worker_once(cluster: FakeCluster) -> None:

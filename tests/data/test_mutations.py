@@ -4,12 +4,14 @@ import copy
 import itertools
 import json
 import random
+import time
 from typing import Any
 
 import pytest
 
-from fairlead.data.draft import PluginError
+from fairlead.data.draft import MOST_WARNINGS, PluginError
 from fairlead.data.facts import MOST_REFERENCES
+from fairlead.data.mutate import MOST_DATASETS, TOO_LARGE
 from fairlead.data.plugin import LocalityOptions, PluginContext
 from fairlead.data.profile import DEFAULT, PluginProfile, Step, parse
 from fairlead.engine.locality import CacheMap, DatasetCache
@@ -344,6 +346,11 @@ def test_a_sidecar_that_cannot_be_injected_refuses_the_pod() -> None:
     assert (found.allowed, found.message) == (
         False, "FuseSidecar: dataset default/hbase: there is no DaemonSet default/hbase-fuse",
     )  # fmt: skip
+    *objects, fuse, _ = fuse_objects()
+    fuse["spec"]["template"]["spec"]["containers"] = []
+    found = admit(reader("hbase", labels=SERVERLESS), [*objects, fuse])
+    # As the original: the fuse is looked at before the volume, which is missing too.
+    assert found.message == "FuseSidecar: dataset default/hbase: DaemonSet hbase-fuse has no container"
 
 
 def test_s28_the_profiles_order_is_the_order_of_the_plugins() -> None:
@@ -471,7 +478,49 @@ def test_s65_a_pod_that_would_become_too_large_is_left_as_it_is() -> None:
     pod = reader("hbase", annotations={"x": "y" * ((3 << 19) - 700)})
     found = admit(pod, whole("hbase"), whole_chain=True)
     assert (found.allowed, found.patch) == (True, [])
-    assert found.warnings == ["the pod would become larger than the API server stores; it is left as it is"]
+    assert (
+        found.warnings == [TOO_LARGE] == ["the pod would become larger than the API server stores; it is left as it is"]
+    )
+
+
+def many_claims(number: int) -> list[dict[str, Any]]:
+    return [claim(f"c{i}", labels={"fluid.io/managed-by": "hbase"}) for i in range(number)]
+
+
+def test_a_pod_with_more_datasets_than_anybody_reads_is_refused() -> None:
+    """Each is joined with all of the pod's terms, and brings a container: a thousand took half a minute."""
+    for number, allowed in ((MOST_DATASETS, True), (MOST_DATASETS + 1, False)):
+        objects, names = [*fuse_objects(), *many_claims(number)], [f"c{i}" for i in range(number)]
+        for labels in (SERVERFUL, SERVERLESS):
+            found = admit(reader(*names, labels=labels), objects, whole_chain=True)
+            assert found.allowed == allowed
+            assert allowed or (found.code, found.message) == (
+                403, f"the pod mounts {number} claims of datasets; at most {MOST_DATASETS} are possible",
+            )  # fmt: skip
+
+
+def test_files_are_counted_in_all_volumes_together() -> None:
+    """Twenty thousand entries of three hundred volumes are six million paths; a server takes such an annotation."""
+    prefix, pod = "file-prefetcher.fluid.io/", reader(*["hbase"] * 300)
+    pod["metadata"]["annotations"] = {f"{prefix}inject": "true", f"{prefix}image": "p:1"}
+    for number, allowed in ((13, True), (14, False), (20_000, False)):
+        pod["metadata"]["annotations"][f"{prefix}file-list"] = ";".join(["pvc://hbase"] * number)
+        found = admit(pod, whole("hbase"))
+        assert found.allowed == allowed
+        assert allowed or "file-list: must name at most 4096 files, in all volumes together" in found.message
+    pod["metadata"]["annotations"][f"{prefix}file-list"] = ";".join(f"s3://{i}" for i in range(4000))
+    assert len(admit(pod, whole("hbase")).warnings) == MOST_WARNINGS
+
+
+def test_s65_a_fuse_that_makes_a_pod_too_large_is_not_built_for_every_dataset() -> None:
+    *objects, fuse, volume = fuse_objects()
+    environment = [{"name": f"E{i}", "value": "v"} for i in range(30_000)]
+    fuse["spec"]["template"]["spec"]["containers"][0]["env"] = environment
+    names = [f"c{i}" for i in range(MOST_DATASETS)]
+    began_s = time.process_time()
+    found = admit(reader(*names, labels=SERVERLESS), [*objects, fuse, volume, *many_claims(MOST_DATASETS)])
+    assert (found.patch, found.warnings) == ([], [TOO_LARGE])
+    assert time.process_time() - began_s < 2, "in proportion to what is stored"
 
 
 @pytest.mark.parametrize("affinity", [[], "x", {"nodeAffinity": []}, {"nodeAffinity": {

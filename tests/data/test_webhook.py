@@ -5,6 +5,7 @@ import copy
 import json
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.cluster.errors import Forbidden, Status, Unavailable, no_answer
 from fairlead.data.draft import Draft
+from fairlead.data.drains import SCALE_IN_TO
 from fairlead.data.facts import Ref
 from fairlead.data.fluid_reviews import FluidReviews
 from fairlead.data.mutate import MutateOptions
@@ -26,6 +28,7 @@ from fairlead.data.spec import DataGroup
 from fairlead.data.webhook import DataMetrics, DataWebhook, PodRecorder, ProfileFile
 from fairlead.web.admission import GroupVersionKind, Review
 from tests.data.objects import KINDS, SERVERFUL, SERVERLESS, dataset, reader, whole
+from tests.data.test_drains import World
 
 
 class Shell:
@@ -262,7 +265,7 @@ def known(*names: str) -> list[Dataset]:
 async def test_s51_a_worker_prefers_its_groups_nodes_and_where_it_is_read() -> None:
     labels = {"fluid.io/dataset": "default-hbase", "role": "alluxio-worker"}
     groups = [group(phase="Placed", nodes=["n3"])]
-    fluid = FluidReviews(lambda: groups, lambda: known("imgs", "hbase"), "warn")
+    fluid = FluidReviews(lambda: groups, lambda: known("imgs", "hbase"), no_drain, "warn")
     verdict = await fluid.worker(review(reader(labels=labels)))
     (patch,) = verdict.patch
     terms = patch["value"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
@@ -273,30 +276,70 @@ async def test_s51_a_worker_prefers_its_groups_nodes_and_where_it_is_read() -> N
 
 
 async def test_s51_a_worker_of_a_dataset_with_a_long_name_is_known_by_its_uid() -> None:
-    fluid = FluidReviews(list, lambda: known("imgs", "h" * 60), "warn")
+    fluid = FluidReviews(list, lambda: known("imgs", "h" * 60), no_drain, "warn")
     labels = {"fluid.io/dataset": f"{1:036d}", "role": "alluxio-worker"}
     (patch,) = (await fluid.worker(review(reader(labels=labels)))).patch
     terms = patch["value"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert {each["preference"]["matchExpressions"][0]["key"] for each in terms} == {f"data.fairlead.io/dm-{1:036d}"}
 
 
+def scaled(before: Any, after: Any, kind: str = "AlluxioRuntime", annotation: str = "") -> Review:
+    """A runtime's replicas change from one to the other; None stands for a spec without them."""
+
+    def held(replicas: Any) -> dict[str, Any]:
+        part = {} if replicas is None else {"replicas": replicas}
+        annotations = {SCALE_IN_TO: annotation} if annotation else {}
+        return {"metadata": {"annotations": annotations}, "spec": {"worker": part} if kind == "CacheRuntime" else part}
+
+    of_kind = GroupVersionKind("data.fluid.io", "v1alpha1", kind)
+    return review(held(after), old_object=held(before), operation="UPDATE", name="hbase", kind=of_kind)
+
+
+@pytest.mark.parametrize("kind", ["AlluxioRuntime", "CacheRuntime", "Scale"])
 @pytest.mark.parametrize(
-    ("before", "after", "annotation", "warns"),
-    [(3, 2, "", True), (3, 3, "", False), (2, 3, "", False), (3, 2, "2", False), (3, 1, "2", True)],
+    ("before", "after", "warns"),
+    [
+        (3, 2, True),
+        (3, 3, False),
+        (2, 3, False),
+        pytest.param(3, None, True, id="no replicas are 0"),
+        pytest.param(None, 1, False, id="from none"),
+        pytest.param(3.0, 2.0, True, id="written as fractions"),
+    ],
 )
 async def test_a_direct_scale_down_is_answered_with_the_command(
-    before: int, after: int, annotation: str, warns: bool
+    before: Any, after: Any, warns: bool, kind: str
 ) -> None:
-    def held(replicas: int) -> dict[str, Any]:
-        annotations = {"data.fairlead.io/scale-in-to": annotation} if annotation else {}
-        return {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}}
-
-    asked = review(held(after), old_object=held(before), operation="UPDATE", name="hbase")
-    verdict = await FluidReviews(list, list, "warn").scale(asked)
+    asked = scaled(before, after, kind)
+    verdict = await FluidReviews(list, list, no_drain, "warn").scale(asked)
     assert (verdict.allowed, bool(verdict.warnings)) == (True, warns)
     if warns:
-        assert f"fairlead data scale default/hbase --replicas {after}" in verdict.warnings[0]
-    assert (await FluidReviews(list, list, "deny").scale(asked)).allowed == (not warns)
+        assert f"fairlead data scale default/hbase --replicas {int(after or 0)}" in verdict.warnings[0]
+    assert (await FluidReviews(list, list, no_drain, "deny").scale(asked)).allowed == (not warns)
+
+
+async def test_s38_only_a_drain_that_is_over_may_lower_replicas() -> None:
+    """The annotation of a wish is anybody's to write: what counts is that its readers have left."""
+    world = World(replicas=3, wish="2")
+    fluid = FluidReviews(list, list, lambda key: world.seen() if key == "default/hbase" else None, "deny")
+
+    async def allows(after: int, kind: str = "AlluxioRuntime") -> bool:
+        return (await fluid.scale(scaled(3, after, kind, annotation="2"))).allowed
+
+    assert not await allows(2), "no node is labelled"
+    world.step()
+    assert not await allows(2), "a pod may be on its way to the node"
+    world.now += timedelta(seconds=6)
+    world.readers = {"n2": ("default/p",)}
+    assert not await allows(2), "a reader holds the node"
+    world.readers = {}
+    assert await allows(2)
+    assert not await allows(1), "nobody drained the node of worker 1"
+    assert not await allows(2, "JindoRuntime"), "another runtime of the same name"
+
+
+def no_drain(key: str) -> None:
+    return None
 
 
 class Careless:

@@ -16,7 +16,7 @@ import pytest
 from fairlead import app
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
-from fairlead.cluster.errors import AlreadyExists, ApiError, NotFound
+from fairlead.cluster.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.data import entries
 from fairlead.data.drains import LABELLED_AT, MARKS
@@ -144,6 +144,7 @@ class DataProcess:
             "FAIRLEAD_WEBHOOKS_CERTIFICATE": str(pair.cert),
             "FAIRLEAD_WEBHOOKS_KEY": str(pair.key),
             "FAIRLEAD_DATA_DRAIN_DEADLINE_S": "3600",
+            "FAIRLEAD_DATA_DIRECT_SCALE_IN": "deny",
             "FAIRLEAD_LEASE_DURATION_S": "3",
             "FAIRLEAD_LEASE_RENEW_DEADLINE_S": "2",
             "FAIRLEAD_LEASE_RETRY_S": "0.5",
@@ -260,6 +261,8 @@ async def test_s38_s44_a_reader_holds_the_node_whatever_becomes_of_the_controlle
             await eventually(drain.is_served, 90)
             places = [await drain.read(f"r{i}") for i in range(3)]
             assert leaving not in places
+            with pytest.raises(Forbidden, match="`fairlead data scale default/hbase --replicas 1` drains them first"):
+                await client.patch(ALLUXIO, "hbase", {"spec": {"replicas": 1}}, "default")
             await drain.kill_when(is_labelled)
             assert (await drain.runtime()).spec.replicas == 2
             await client.delete(POD_OBJECTS, "holder", "default", grace_s=0)

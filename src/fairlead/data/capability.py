@@ -89,8 +89,12 @@ class Data(Capability):
             now_s=runtime.clock.elapsed_s,
             record=self._recorder.record,
         )
+        drains = Drains(runtime, self.view)
         self._fluid = FluidReviews(
-            lambda: self.view.groups, lambda: self.view.objects[DATASETS.name], settings.direct_scale_in
+            lambda: self.view.groups,
+            lambda: self.view.objects[DATASETS.name],
+            drains.drain_input,
+            settings.direct_scale_in,
         )
         self._source = GroupSource(self.view, lambda: runtime.mirror(PLACED_PODS), runtime.clock.now)
         self._placed = PlacedGroups(runtime, self.view, self._source)
@@ -99,8 +103,7 @@ class Data(Capability):
         self._levels = Levels(runtime, self.view)
         self._advice = Advice(runtime, self.view)
         self._others = (
-            SideObjects(runtime), Drains(runtime, self.view), Waits(runtime, self.view),
-            Groups(runtime, self.view),
+            SideObjects(runtime), drains, Waits(runtime, self.view), Groups(runtime, self.view),
         )  # fmt: skip
 
     @classmethod

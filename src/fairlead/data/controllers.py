@@ -148,31 +148,35 @@ class Drains:
             node: CacheNode | None = self._view.nodes.get(key)
             await carry_out(self._runtime, self._orphans([node] if node is not None else []))
             return None
-        dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
-        settings = self._runtime.settings.data
-        if dataset is None:
+        if self._view.objects[DATASETS.name].get(key) is None:
             await carry_out(self._runtime, self._orphans(self._view.nodes))
             return None
-        found = self._view.runtime_of(dataset)
-        if found is None:
+        seen = self.drain_input(key)
+        if seen is None:
             return None
-        name = name_of(dataset)
-        step = drains.plan(
-            drains.DrainInput(
-                name,
-                found[0],
-                found[1],
-                self._view.workers(name),
-                self._view.readers(key),
-                tuple(self._view.nodes),
-                self._runtime.clock.now(),
-                settings.drain_policy,
-                settings.drain_deadline_s,
-                frozenset(self._kept(name)),
-            )
-        )
-        await carry_out(self._runtime, [*step.intents, *self._held_up(name)])
+        step = drains.plan(seen)
+        await carry_out(self._runtime, [*step.intents, *self._held_up(seen.dataset)])
         return WakeAfter(seconds=step.wake_s) if step.wake_s is not None else None
+
+    def drain_input(self, key: str) -> drains.DrainInput | None:
+        """What a step of a dataset's drain is decided on; None for one that is not there, or whose runtime is not."""
+        dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
+        found = self._view.runtime_of(dataset) if dataset is not None else None
+        if dataset is None or found is None:
+            return None
+        name, settings = name_of(dataset), self._runtime.settings.data
+        return drains.DrainInput(
+            name,
+            found[0],
+            found[1],
+            self._view.workers(name),
+            self._view.readers(key),
+            tuple(self._view.nodes),
+            self._runtime.clock.now(),
+            settings.drain_policy,
+            settings.drain_deadline_s,
+            frozenset(self._kept(name)),
+        )
 
     def _held_up(self, name: DatasetName) -> list[Intent]:
         """Pods that wait for nodes which are all being drained."""

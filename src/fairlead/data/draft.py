@@ -19,6 +19,12 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 MOST_TERMS: Final = 64
 """Terms that branches may multiply to; the pod's own terms alone may be more."""
+MOST_POD_BYTES: Final = 1 << 20 | 1 << 19
+"""What etcd stores of one object."""
+MOST_EXPRESSIONS: Final = MOST_POD_BYTES // 40
+"""In required terms: with more of them a pod is larger than that."""
+MOST_WARNINGS: Final = 20
+"""That a client is shown."""
 
 
 class PluginError(Exception):
@@ -27,6 +33,10 @@ class PluginError(Exception):
 
 class NotAPod(Exception):
     """The object is not a pod that could be read."""
+
+
+class TooLarge(Exception):
+    """The pod is, or would become, larger than the API server stores."""
 
 
 class Unpatchable(Exception):
@@ -63,10 +73,15 @@ class Draft:
     preferences: bool = True
     """Whether preferred terms are added; a scheduler that scores cached bytes itself needs none."""
     _preferred: Counter[bytes] = field(default_factory=Counter)
+    _present: tuple[list[Any], Counter[bytes]] | None = None
+    """The pod's preferred terms, and how many there are of each."""
 
     @classmethod
     def of(cls, pod: Mapping[str, Any]) -> "Draft":
-        return cls(clone(pod))
+        text = plain(pod)
+        if len(text) > MOST_POD_BYTES:
+            raise TooLarge
+        return cls(msgspec.json.decode(text))
 
     def copy(self) -> "Draft":
         return Draft(
@@ -82,7 +97,7 @@ class Draft:
     def checkpoint(self) -> "Checkpoint":
         """What `rollback` goes back to; cheaper than a copy, which is needed only where something fails."""
         sizes = (len(self.notes), len(self.warnings), len(self.side_objects))
-        return Checkpoint(_plain(self.pod), sizes, dict(self._preferred))
+        return Checkpoint(plain(self.pod), sizes, dict(self._preferred))
 
     def rollback(self, checkpoint: "Checkpoint") -> None:
         notes, warnings, objects = checkpoint.sizes
@@ -146,7 +161,7 @@ class Draft:
         self.notes.append(Note(self.plugin, effect, because, term))
 
     def warn(self, sentence: str) -> None:
-        if sentence not in self.warnings:
+        if len(self.warnings) < MOST_WARNINGS and sentence not in self.warnings:
             self.warnings.append(sentence)
 
     def prefer(self, weight: int, expressions: Sequence[Expression], because: str) -> None:
@@ -157,11 +172,17 @@ class Draft:
         self.note("preferred", because, term)
         key = _canonical(term)
         self._preferred[key] += 1
-        present = _node_affinity(self.pod).get(PREFERRED) or []
-        if sum(_canonical(each) == key for each in present) >= self._preferred[key]:
-            return
-        node = _child(_child(self.spec, "affinity"), "nodeAffinity")
-        node[PREFERRED] = [*present, term]
+        terms, present = self._preferred_terms(_node_affinity(self.pod).get(PREFERRED))
+        if present[key] < self._preferred[key]:
+            terms.append(term)
+            present[key] += 1
+            _child(_child(self.spec, "affinity"), "nodeAffinity")[PREFERRED] = terms
+
+    def _preferred_terms(self, terms: list[Any] | None) -> tuple[list[Any], Counter[bytes]]:
+        """With their number, counted once: terms may be many, and so may those to come."""
+        if self._present is None or self._present[0] is not terms or self._present[1].total() != len(self._present[0]):
+            self._present = terms or [], Counter(map(_canonical, terms or ()))
+        return self._present
 
     def prefer_pods_apart(self, weight: int, term: Mapping[str, Any], because: str) -> None:
         """A preferred term of the podAntiAffinity, once."""
@@ -189,7 +210,7 @@ class Draft:
         own = [term for term in terms if not _is_empty(term)]
         if terms and not own:
             return
-        if own and all(any(_holds(term, branch) for branch in branches) for term in own):
+        if own and all(any(not _lacking(term, branch) for branch in branches) for term in own):
             return
         joined = [_joined(term, branch) for term in own or [_NO_TERM] for branch in branches]
         if len(joined) > max(MOST_TERMS, len(own)):
@@ -197,20 +218,24 @@ class Draft:
                 f"the pod's {len(own)} required terms and {len(branches)} declared ones "
                 f"would become {len(joined)}; at most {MOST_TERMS} are possible"
             )
+        if sum(len(term.get("matchExpressions") or ()) for term in joined) > MOST_EXPRESSIONS:
+            raise TooLarge
         node = _child(_child(self.spec, "affinity"), "nodeAffinity")
         _child(node, REQUIRED)["nodeSelectorTerms"] = joined
 
 
-_plain: Final = msgspec.json.Encoder().encode
+plain: Final = msgspec.json.Encoder().encode
 
 
 def clone(pod: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of a JSON tree: through text, which is many times faster than object by object."""
-    found: dict[str, Any] = msgspec.json.decode(_plain(pod))
+    found: dict[str, Any] = msgspec.json.decode(plain(pod))
     return found
 
 
 _NO_TERM: Final[Mapping[str, Any]] = {}
+FEW: Final = 1000
+"""Expressions times expressions: fewer are compared one by one."""
 
 
 class _Shape(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -332,17 +357,19 @@ def _is_empty(term: Mapping[str, Any]) -> bool:
     return not term.get("matchExpressions") and not term.get("matchFields")
 
 
-def _holds(term: Mapping[str, Any], branch: Sequence[Expression]) -> bool:
-    present = {_canonical(each) for each in term.get("matchExpressions") or ()}
-    return all(_canonical(each) in present for each in branch)
+def _lacking(term: Mapping[str, Any], branch: Sequence[Expression]) -> Sequence[Expression]:
+    """The expressions of a branch that a term does not have."""
+    own = term.get("matchExpressions") or ()
+    if len(own) * len(branch) <= FEW:
+        return [each for each in branch if each not in own]
+    present = {_canonical(each) for each in own}
+    return [each for each in branch if _canonical(each) not in present]
 
 
 def _joined(term: Mapping[str, Any], branch: Sequence[Expression]) -> dict[str, Any]:
     """A term with the expressions of a branch that it does not have yet, after its own."""
-    own = list(term.get("matchExpressions") or ())
-    present = {_canonical(each) for each in own}
-    added = [dict(each) for each in branch if _canonical(each) not in present]
-    return {**term, "matchExpressions": own + added} if added else dict(term)
+    added = [dict(each) for each in _lacking(term, branch)]
+    return {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *added]} if added else dict(term)
 
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode

@@ -143,6 +143,12 @@ def plan(seen: DrainInput) -> DrainStep:
     return DrainStep((*intents, lowered, drain_event), wake_s=1.0)
 
 
+def lowers_to(seen: DrainInput) -> int | None:
+    """How many workers are left by the next step, if that is the one which removes some."""
+    lowers = any(isinstance(each, Patch) and "spec" in each.patch for each in plan(seen).intents)
+    return target(seen.kind, seen.runtime) if lowers and seen.runtime is not None else None
+
+
 def held_up(pod: ReaderPod, fitting: Collection[str], draining: Collection[str], key: str) -> Intent | None:
     """What a pod is told that fits only on nodes that are being drained: no scheduler names the label."""
     if (

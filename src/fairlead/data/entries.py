@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from fairlead.data import opt_in
+from fairlead.data.names import DATASET_LABEL
 from fairlead.data.objects import GROUP, RUNTIMES, VERSION
 from fairlead.web.admission import Review, Verdict, Webhook, WebhookConfiguration
 
 NAME: Final = "fairlead-data"
 TIMEOUT_S: Final = 10
-DATASET_LABEL: Final = "fluid.io/dataset"
 PODS: Final = [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]
 SCALES: Final = [
     {

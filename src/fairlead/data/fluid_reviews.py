@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
 from fairlead.data.cache_map import name_of
-from fairlead.data.draft import Draft, NotAPod, Unpatchable, check_pod, in_
-from fairlead.data.drains import SCALE_IN_TO
-from fairlead.data.entries import DATASET_LABEL
-from fairlead.data.names import DatasetName, NoSuchKey
+from fairlead.data.draft import Draft, NotAPod, TooLarge, Unpatchable, check_pod, in_
+from fairlead.data.drains import DrainInput, lowers_to
+from fairlead.data.names import DATASET_LABEL, DatasetName, NoSuchKey
 from fairlead.data.objects import RUNTIMES, Dataset
 from fairlead.data.patch import diff
 from fairlead.data.spec import DataGroup
@@ -26,10 +25,12 @@ class FluidReviews:
         self,
         groups: Callable[[], Iterable[DataGroup]],
         datasets: Callable[[], Iterable[Dataset]],
+        drain_of: Callable[[str], DrainInput | None],
         direct_scale_in: Literal["warn", "deny"],
     ) -> None:
         self._groups = groups
         self._datasets = datasets
+        self._drain_of = drain_of
         self._direct_scale_in = direct_scale_in
 
     async def worker(self, review: Review) -> Verdict:
@@ -46,7 +47,10 @@ class FluidReviews:
         name = self._dataset(review.namespace, labels.get(DATASET_LABEL, ""))
         if name is None:
             return Verdict()
-        return Verdict(patch=diff(pod, self._worker_draft(pod, name, review.name).pod))
+        try:
+            return Verdict(patch=diff(pod, self._worker_draft(pod, name, review.name).pod))
+        except TooLarge:
+            return Verdict()
 
     def _dataset(self, namespace: str, label: str) -> DatasetName | None:
         """The dataset of a worker's label, which joins namespace and name, or has its UID where that is too long."""
@@ -78,20 +82,23 @@ class FluidReviews:
     async def scale(self, review: Review) -> Verdict:
         """A scale-down that did not go through a drain takes the data from under its readers."""
         before, after = (_replicas(tree, review.kind.kind) for tree in (review.old_object, review.object))
-        if review.operation != "UPDATE" or before is None or after is None or after >= before:
+        if review.operation != "UPDATE" or after >= before or self._is_last_step(review, after):
             return Verdict()
-        annotations = ((review.old_object or {}).get("metadata") or {}).get("annotations") or {}
-        if annotations.get(SCALE_IN_TO) == str(after):
-            return Verdict()  # the last step of a drain
         command = f"fairlead data scale {review.namespace}/{review.name} --replicas {after}"
         sentence = f"workers are removed under their readers; `{command}` drains them first"
         if self._direct_scale_in == "deny":
             return refused(f"spec.replicas: {sentence}")
         return Verdict(warnings=(sentence,))
 
+    def _is_last_step(self, review: Review, after: int) -> bool:
+        """Whether a drain would write the same now; its annotations alone could be anybody's."""
+        seen = self._drain_of(f"{review.namespace}/{review.name}")
+        return seen is not None and seen.kind.kind == review.kind.kind and lowers_to(seen) == after
 
-def _replicas(tree: Mapping[str, Any] | None, kind: str) -> int | None:
+
+def _replicas(tree: Mapping[str, Any] | None, kind: str) -> int:
+    """0 where none are given, as Fluid reads it."""
     spec = (tree or {}).get("spec") or {}
     part = spec.get("worker") if kind == RUNTIMES["cache"].kind and isinstance(spec, dict) else spec
     found = part.get("replicas") if isinstance(part, dict) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    return int(found) if isinstance(found, int | float) else 0

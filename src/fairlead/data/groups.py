@@ -19,10 +19,10 @@ from fairlead.cluster.controller import Controller, TemporaryError
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.data.controllers import carry_out
-from fairlead.data.names import DOMAIN, DatasetName
+from fairlead.data.names import DATASET_LABEL, DOMAIN, DatasetName
 from fairlead.data.objects import DATASETS, Component, Dataset, requests_sum
 from fairlead.data.spec import DATA_GROUPS, PODS, DataGroup, ReaderPod
-from fairlead.data.view import DATASET_LABEL, GROUP_LABEL, ClusterView
+from fairlead.data.view import GROUP_LABEL, ClusterView
 from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource, changed_units
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
 from fairlead.model.kinds import Kind
@@ -79,14 +79,35 @@ class WorkerInput(msgspec.Struct, frozen=True):
     first: int = 0
     """The ordinal of the first worker that is still to come: those older than the group are not its."""
 
+    def ordinals(self, group: DataGroup) -> range:
+        return range(self.first, self.first + group.spec.worker_replicas)
 
-def worker_pods(group: DataGroup, datasets: Iterable[WorkerInput], scheduler: str) -> list[SchedulerPod]:
-    """The workers that are still to come, as placement holds room for them, with Fluid's rules about each other."""
+
+Ordinals = Mapping[str, Sequence[range]]
+"""Workers, by the name of their StatefulSet."""
+
+
+def worker_pods(
+    group: DataGroup, datasets: Iterable[WorkerInput], scheduler: str, others: Ordinals | None = None
+) -> list[SchedulerPod]:
+    """The workers that are still to come, as placement holds room for them, with Fluid's rules about each other.
+
+    `others`: those that other groups hold room for.
+    """
     return [
         msgspec.convert(_worker(group, each, number, scheduler), SchedulerPod)
         for each in datasets
-        for number in range(each.first, each.first + group.spec.worker_replicas)
+        for number in _beside(each.ordinals(group), (others or {}).get(each.set_name, ()))
     ]
+
+
+def _beside(own: range, others: Iterable[range]) -> Iterator[int]:
+    """The ordinals of a range that are in none of the others."""
+    start = own.start
+    for each in sorted(others, key=lambda other: other.start):
+        yield from range(start, min(each.start, own.stop))
+        start = max(start, each.stop)
+    yield from range(start, own.stop)
 
 
 def _worker(group: DataGroup, dataset: WorkerInput, number: int, scheduler: str) -> dict[str, Any]:
@@ -217,8 +238,9 @@ class GroupSource(UnitSource):
     def _see_group(self, change: Delta[DataGroup]) -> None:
         self._changed[change.key] = None
         if change.old is not None and (change.new is None or not change.new.is_open):
-            for key in self._worker_keys(change.old):
-                self._decided.pop(key, None)
+            for name, ordinals in self._workers(change.old):
+                for number in ordinals:
+                    self._decided.pop(f"{change.old.metadata.namespace}/{name}-{number}", None)
         # Who comes after it may have its workers, or has them no longer.
         groups = (each for each in (change.old, change.new) if each is not None)
         self._changed.update(dict.fromkeys(each.metadata.key for group in groups for each in self._rivals(group)))
@@ -259,13 +281,18 @@ class GroupSource(UnitSource):
         pods = [pod for pod in self._pods.by("data: group", key) if _takes_part(pod)]
         if len(pods) < (group.spec.pods if group.status.phase == "Waiting" else 1):
             return None
+        if _are_too_many(group, len(pods)):
+            return None
         datasets = [self._worker_input(group, name) for name in group.spec.datasets]
-        others = {key for rival in self._rivals(group) if _precedes(rival, group) for key in self._worker_keys(rival)}
-        workers = [each for each in worker_pods(group, datasets, pods[0].spec.scheduler_name) if each.key not in others]
+        # As ranges: rivals may be many, and each may wait for a thousand workers.
+        others: dict[str, list[range]] = {}
+        for rival in self._rivals(group) if group.spec.worker_replicas else ():
+            if _precedes(rival, group):
+                for name, ordinals in self._workers(rival):
+                    others.setdefault(name, []).append(ordinals)
+        workers = worker_pods(group, datasets, pods[0].spec.scheduler_name, others)
         if self._is_over(group):
             workers = [each for each in workers if self._pods.get(each.key) is not None]  # no room is held any more
-        if len(workers) + len(pods) > MOST_MEMBERS:
-            return None
         planned = {each.pod: each.node for each in group.status.workers}
         nodes = {**planned, **self._decided}
         for worker in workers:
@@ -283,16 +310,12 @@ class GroupSource(UnitSource):
         found = {each.metadata.key: each for key in _by_dataset(group) for each in self._view.groups.by(_DATASET, key)}
         return [each for key, each in found.items() if key != group.metadata.key and each.is_open]
 
-    def _worker_keys(self, group: DataGroup) -> set[str]:
-        """The workers that a group holds room for."""
-        if self._is_over(group):
-            return set()
-        inputs = (self._worker_input(group, name) for name in group.spec.datasets)
-        return {
-            f"{group.metadata.namespace}/{each.set_name}-{number}"
-            for each in inputs
-            for number in range(each.first, each.first + group.spec.worker_replicas)
-        }
+    def _workers(self, group: DataGroup) -> Iterator[tuple[str, range]]:
+        """The workers that a group holds room for, by StatefulSet."""
+        if group.spec.worker_replicas and not self._is_over(group):
+            for name in group.spec.datasets:
+                found = self._worker_input(group, name)
+                yield found.set_name, found.ordinals(group)
 
     def _worker_input(self, group: DataGroup, name: str) -> WorkerInput:
         namespace = group.metadata.namespace
@@ -348,6 +371,10 @@ def _precedes(group: DataGroup, other: DataGroup) -> bool:
         return not each.status.workers, each.metadata.creation_timestamp or "", each.metadata.name
 
     return rank(group) < rank(other)
+
+
+def _are_too_many(group: DataGroup, pods: int) -> bool:
+    return len(group.spec.datasets) * group.spec.worker_replicas + pods > MOST_MEMBERS
 
 
 def _takes_part(pod: SchedulerPod) -> bool:
@@ -447,7 +474,7 @@ def plan(group: DataGroup, pods: Iterable[ReaderPod], has_placement: bool, now: 
     if not group.spec.worker_replicas and len(bound) >= group.spec.pods:
         return [_status(group, "Placed", f"{len(bound)} pods placed together", [])]
     due = deadline(group)
-    too_many = len(group.spec.datasets) * group.spec.worker_replicas + len(pods) > MOST_MEMBERS
+    too_many = _are_too_many(group, len(pods))
     if has_placement and not too_many and (due is None or now < due):
         return []
     why = "no room for all of them in time" if has_placement else "no placement in this process"

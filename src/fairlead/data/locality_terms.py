@@ -4,6 +4,7 @@ By levels: terms that grow with the label `data.fairlead.io/cl-<dataset>` of a n
 scheduled. By host names: the nodes of this moment in steps of their value, without a label of ours on any node.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from fairlead.data.draft import Draft, in_
@@ -24,9 +25,15 @@ def readings(draft: Draft, context: PluginContext) -> list[Reading]:
     return readings_of(context.locality.cache, context.namespace, claims, draft.annotations)
 
 
-def prefer_levels(draft: Draft, dataset: DatasetFacts, context: PluginContext, weight: int) -> None:
+def dataset_shares(draft: Draft, context: PluginContext) -> Mapping[str, float]:
+    return shares(context.locality.cache, readings(draft, context))
+
+
+def prefer_levels(
+    draft: Draft, dataset: DatasetFacts, context: PluginContext, weight: int, known: Mapping[str, float]
+) -> None:
+    """`known`: the part of each dataset in what the pod reads, where its size is known."""
     key = dataset.physical.level_key()
-    known = shares(context.locality.cache, readings(draft, context))
     share = known.get(dataset.physical.key, 1.0 / max(1, len(context.datasets)))
     for above, part in LADDER:
         expression = {"key": key, "operator": "Gt", "values": [str(above)]}

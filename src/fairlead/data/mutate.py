@@ -11,15 +11,16 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.data import opt_in
-from fairlead.data.draft import Draft, NotAPod, Note, PluginError, Unpatchable, check_pod
+from fairlead.data.draft import MOST_POD_BYTES, Draft, NotAPod, Note, PluginError, TooLarge, Unpatchable, check_pod
 from fairlead.data.facts import DatasetFacts, Missing, Sources, Unready, collect
 from fairlead.data.patch import diff
 from fairlead.data.plugin import LocalityOptions, PluginContext
 from fairlead.data.plugins.fuse_sidecar import FuseSidecar
 from fairlead.data.profile import PluginProfile, Step
 
-MOST_POD_BYTES: Final = 1 << 20 | 1 << 19
-"""What etcd stores of one object."""
+MOST_DATASETS: Final = 64
+"""Of one pod: each may add terms to all of the pod's own, and a container."""
+TOO_LARGE: Final = "the pod would become larger than the API server stores; it is left as it is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +108,14 @@ def mutate(
         return Mutation(pod=pod, skipped=why)
     try:
         datasets = collect(pod.get("spec") or {}, metadata.get("annotations") or {}, review.namespace, sources)
+        if len(datasets) > MOST_DATASETS:
+            sentence = f"the pod mounts {len(datasets)} claims of datasets; at most {MOST_DATASETS} are possible"
+            return Mutation(allowed=False, code=403, message=sentence)
         return _run_chain(review, datasets, sources, profile, options, run or run_here)
     except Unready as problem:
         return Mutation(allowed=False, code=500, message=str(problem))
+    except TooLarge:
+        return Mutation(pod=pod, patch=[], warnings=[TOO_LARGE], skipped="too large")
 
 
 def run_here(step: Step, draft: Draft, context: PluginContext) -> tuple[Draft, bool]:
@@ -169,7 +175,7 @@ def _run_step(step: Step, draft: Draft, context: PluginContext, run: RunStep) ->
     before = draft.checkpoint()
     try:
         after, stops = run(step, draft, context)
-    except (Missing, Unready):
+    except (Missing, Unready, TooLarge):
         raise
     except Exception as problem:
         draft.rollback(before)
@@ -185,13 +191,11 @@ def _run_step(step: Step, draft: Draft, context: PluginContext, run: RunStep) ->
 def _answer(
     pod: Mapping[str, Any], draft: Draft, runs: list[PluginRun], datasets: tuple[DatasetFacts, ...]
 ) -> Mutation:
+    if len(msgspec.json.encode(draft.pod)) > MOST_POD_BYTES:
+        raise TooLarge
     patch = diff(pod, draft.pod)
-    changed: Mapping[str, Any] = draft.pod
-    if patch and len(msgspec.json.encode(changed)) > MOST_POD_BYTES:
-        draft.warn("the pod would become larger than the API server stores; it is left as it is")
-        patch, changed = [], dict(pod)
     return Mutation(
-        pod=changed,
+        pod=draft.pod,
         patch=patch,
         warnings=draft.warnings,
         runs=runs,

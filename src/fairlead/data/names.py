@@ -11,6 +11,8 @@ from typing import Final
 LONGEST_FLUID_KEY: Final = 62
 LONGEST_NAME: Final = 63
 
+DATASET_LABEL: Final = "fluid.io/dataset"
+"""Of the pods of a dataset's runtime."""
 DATASET_NUM: Final = "fluid.io/dataset-num"
 EXCLUSIVE_KEYS: Final = ("fluid_exclusive", "fluid-exclusive")
 """Fluid's label of a node that one dataset has for itself, and the spelling of the design it grew from."""

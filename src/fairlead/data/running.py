@@ -13,7 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from fairlead.data.draft import Draft, PluginError, check_pod
+from fairlead.data.draft import Draft, PluginError, TooLarge, check_pod
 from fairlead.data.facts import Missing, Unready
 from fairlead.data.mutate import LatePlugin, run_here
 from fairlead.data.plugin import ENTRY_POINTS, Plugin, PluginContext, PluginFactory
@@ -114,8 +114,8 @@ class PluginRunner:
             if problem is not None:
                 raise problem
             after = _checked(theirs)
-        except (Missing, Unready):
-            raise  # what it asked for is not mirrored, or not ready: no failure of the plugin
+        except (Missing, Unready, TooLarge):
+            raise  # what it asked for is not mirrored, or not ready, or the pod is too large: no failure of the plugin
         except Exception:
             foreign.breaker.count(False, self._now_s())
             raise

@@ -11,7 +11,7 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.waits import first_of
 from fairlead.data import cache_map, waits
 from fairlead.data.facts import MOST_REFERENCES, Ref, fuse_set, reference_of, root_of
-from fairlead.data.names import DOMAIN, DatasetName, NoSuchKey
+from fairlead.data.names import DATASET_LABEL, DOMAIN, DatasetName, NoSuchKey
 from fairlead.data.objects import (
     CLAIMS,
     DAEMON_SETS,
@@ -30,7 +30,6 @@ from fairlead.model.kinds import Kind
 from fairlead.model.quantity import QuantityError, nanos
 from fairlead.runtime import Runtime
 
-DATASET_LABEL: Final = "fluid.io/dataset"
 GROUP_LABEL: Final = f"{DOMAIN}group"
 CACHE_RUNTIME_LABEL: Final = "cacheruntime.fluid.io/name"
 COMPONENT_LABEL: Final = "cacheruntime.fluid.io/component-name"

@@ -4,12 +4,12 @@ Preferred, or required where the pod's label `fluid.io/dataset.<claim or dataset
 speaks of one of the configured places itself is left alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from fairlead.data.draft import Draft, Expression, PluginError, in_
 from fairlead.data.facts import DatasetFacts, Unready
-from fairlead.data.locality_terms import prefer_levels, prefer_warm_nodes
+from fairlead.data.locality_terms import dataset_shares, prefer_levels, prefer_warm_nodes
 from fairlead.data.names import NoSuchKey
 from fairlead.data.plugin import BadArguments, PluginContext, Policy
 
@@ -47,9 +47,10 @@ class CacheAffinity:
         try:
             for each in required:
                 self._require(draft, each)
+            known = dataset_shares(draft, context) if context.locality.form == "levels" else {}
             for each in context.datasets:
                 if each not in required:
-                    self._prefer(draft, each, context)
+                    self._prefer(draft, each, context, known)
             if NODE in self.weights and len(required) < len(context.datasets):
                 prefer_warm_nodes(draft, context)
         except NoSuchKey as problem:
@@ -65,10 +66,10 @@ class CacheAffinity:
         if branches and all(branches):
             draft.require_any(branches, f"{because}; declared for the workers of {dataset.physical.key}")
 
-    def _prefer(self, draft: Draft, dataset: DatasetFacts, context: PluginContext) -> None:
+    def _prefer(self, draft: Draft, dataset: DatasetFacts, context: PluginContext, known: Mapping[str, float]) -> None:
         for name, key in self._keys(dataset):
             if name == NODE and name in self.weights and context.locality.form == "levels":
-                prefer_levels(draft, dataset, context, self.weights[name])
+                prefer_levels(draft, dataset, context, self.weights[name], known)
             elif name in self.weights:
                 what = "workers" if name == NODE else "mounts"
                 # Beside named hosts the plain label only says which nodes may warm up later.

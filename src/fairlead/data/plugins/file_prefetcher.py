@@ -4,6 +4,7 @@ By annotations under `file-prefetcher.fluid.io/`. Unless it runs asynchronously,
 it is done.
 """
 
+import itertools
 import posixpath
 import re
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
 }
+MOST_FILES: Final = 4096
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 
 
@@ -90,7 +92,11 @@ def _parse(draft: Draft, context: PluginContext) -> Prefetch:
         raise PluginError(f"annotation {PREFIX}prefetch-timeout-seconds: must be a whole number, not {timeout!r}")
     listed = annotations.get(f"{PREFIX}file-list", ALL_FILES)
     entries = [f"{SCHEME}{each.claim}" for each in context.datasets] if listed == ALL_FILES else listed.split(";")
-    pairs = list(_paths(draft, context, entries))
+    pairs = list(itertools.islice(_paths(draft, context, entries), MOST_FILES + 1))
+    if len(entries) > MOST_FILES or len(pairs) > MOST_FILES:
+        raise PluginError(
+            f"annotation {PREFIX}file-list: must name at most {MOST_FILES} files, in all volumes together"
+        )
     return Prefetch(
         image, BOOLEANS[text], int(timeout), environment, [path for _, path in pairs],
         {volume: f"/data/{volume}" for volume, _ in pairs},
@@ -107,18 +113,20 @@ def _environment(text: str) -> Iterator[tuple[str, str]]:
 
 def _paths(draft: Draft, context: PluginContext, entries: list[str]) -> Iterator[tuple[str, str]]:
     """(volume, path) of each entry; one of another scheme or of a claim that is no dataset is left out."""
-    claims = {each.claim for each in context.datasets}
+    volumes: dict[str, list[str]] = {each.claim: [] for each in context.datasets}
+    for volume, claim in draft.claim_of_volume().items():
+        if claim in volumes:
+            volumes[claim].append(volume)
     for entry in entries:
         claim, slash, pattern = entry.removeprefix(SCHEME).partition("/")
-        if not entry.startswith(SCHEME) or claim not in claims:
+        if not entry.startswith(SCHEME) or claim not in volumes:
             if entry:
                 draft.warn(f"annotation {PREFIX}file-list: {entry!r} is no file of a dataset of this pod; left out")
             continue
-        for volume, behind in draft.claim_of_volume().items():
-            if behind == claim:
-                # Nothing above the mount can be named.
-                inside = posixpath.normpath(f"/{pattern if slash else '**'}").lstrip("/")
-                yield volume, posixpath.join("/data", volume, inside).rstrip("/")
+        # Nothing above the mount can be named.
+        inside = posixpath.normpath(f"/{pattern if slash else '**'}").lstrip("/")
+        for volume in volumes[claim]:
+            yield volume, posixpath.join("/data", volume, inside).rstrip("/")
 
 
 def _container(prefetch: Prefetch) -> dict[str, Any]:

@@ -14,7 +14,7 @@ class FuseNodes:
         pass
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
-        for each in context.datasets:
+        for each in {each.dataset: each for each in context.datasets}.values():
             expressions = [in_(key, value) for key, value in sorted(each.fuse_selector.items())]
             draft.require(expressions, f"fuse.nodeSelector of {each.dataset.key}")
         return False

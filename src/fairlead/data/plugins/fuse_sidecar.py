@@ -4,13 +4,12 @@ The container is the first one of the fuse's DaemonSet. The scripts that it and 
 ConfigMaps; the draft names them, and a controller writes them (`data/side_objects.py`).
 """
 
-import copy
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fairlead.data.draft import Draft, PluginError
+from fairlead.data.draft import MOST_POD_BYTES, Draft, PluginError, TooLarge, clone, plain
 from fairlead.data.facts import DatasetFacts, Ref, collect
 from fairlead.data.names import LONGEST_NAME
 from fairlead.data.objects import DAEMON_SETS, VOLUMES, DaemonSet, Volume
@@ -53,6 +52,10 @@ class FuseTemplate:
     file_system: str
     sub_path: str
 
+    @property
+    def size(self) -> int:
+        return len(plain([self.container, self.volumes]))
+
 
 class FuseSidecar:
     name = "FuseSidecar"
@@ -77,7 +80,7 @@ class FuseSidecar:
             raise PluginError(f"annotation {PLATFORM}: must be {known}, not {platform!r}")
         with_cache = labels.get("cachedir.sidecar.fluid.io/inject") == "true"
         datasets: Sequence[DatasetFacts] = context.datasets
-        number = 0
+        number = size = 0
         # A fuse may mount a dataset itself: what it brings is looked at in the next round.
         for _ in range(MOST_ROUNDS):
             if not datasets:
@@ -89,6 +92,9 @@ class FuseSidecar:
                     _trim(template, CACHE_FOLDERS)
                 if platform == "unprivileged":
                     _drop_privileges(template)
+                size += template.size
+                if size > MOST_POD_BYTES:
+                    raise TooLarge
                 _inject(draft, each, template, f"-{number}", context.native_sidecars)
                 if each.scrapes_sidecars and SCRAPE not in draft.annotations:
                     draft.annotate(SCRAPE, "true")
@@ -107,6 +113,9 @@ def _template(dataset: DatasetFacts, context: PluginContext) -> FuseTemplate:
     fuse: DaemonSet | None = context.sources.get(Ref(DAEMON_SETS, namespace, dataset.fuse_set))
     if fuse is None:
         raise PluginError(f"dataset {dataset.dataset.key}: there is no DaemonSet {namespace}/{dataset.fuse_set}")
+    spec = clone(fuse.spec.template.spec)
+    if not spec.get("containers"):
+        raise PluginError(f"dataset {dataset.dataset.key}: DaemonSet {dataset.fuse_set} has no container")
     name = dataset.dataset.volume()
     volume: Volume | None = context.sources.get(Ref(VOLUMES, "", name))
     if volume is None:
@@ -117,9 +126,6 @@ def _template(dataset: DatasetFacts, context: PluginContext) -> FuseTemplate:
         # Names of namespace and dataset may join to the same text.
         raise PluginError(f"dataset {dataset.dataset.key}: PersistentVolume {name} belongs to another namespace")
     attributes = volume.spec.csi.volume_attributes or {}
-    spec = copy.deepcopy(fuse.spec.template.spec)
-    if not spec.get("containers"):
-        raise PluginError(f"dataset {dataset.dataset.key}: DaemonSet {dataset.fuse_set} has no container")
     container = spec["containers"][0]
     mounts = container.get("volumeMounts") or []
     kind = attributes.get("mount_type", "")
@@ -173,7 +179,7 @@ def _mount_app_script(draft: Draft, datasets: Sequence[DatasetFacts]) -> None:
     """Containers that mount a dataset can wait for it by a script."""
     claims = {each.claim: each for each in datasets}
     mounted = {volume: claims[claim] for volume, claim in draft.claim_of_volume().items() if claim in claims}
-    volume = _free_name(APP_SCRIPT, draft)
+    volume = _free_name(APP_SCRIPT, _volume_names(draft))
     source = {"name": APP_SCRIPT, "defaultMode": SCRIPT_MODE}
     draft.set_items("volumes", [*draft.items("volumes"), {"name": volume, "configMap": source}])
     draft.side_objects[datasets[0].dataset.namespace, APP_SCRIPT] = APP_SCRIPT
@@ -253,17 +259,23 @@ def _propagate(containers: Sequence[dict[str, Any]], volumes: set[str]) -> bool:
 
 def _append_volumes(draft: Draft, template: FuseTemplate, suffix: str) -> dict[str, str]:
     """The fuse's volumes under names of their own; returns the new name of each."""
-    renamed = {}
+    taken = _volume_names(draft)
+    renamed, added = {}, []
     for volume in template.volumes:
-        name = _free_name(volume["name"] + suffix, draft)
+        name = _free_name(volume["name"] + suffix, taken)
         renamed[volume["name"]] = name
-        draft.set_items("volumes", [*draft.items("volumes"), {**volume, "name": name}])
+        taken.add(name)
+        added.append({**volume, "name": name})
+    draft.set_items("volumes", [*draft.items("volumes"), *added])
     return renamed
 
 
-def _free_name(name: str, draft: Draft) -> str:
+def _volume_names(draft: Draft) -> set[Any]:
+    return {each.get("name") for each in draft.items("volumes")}
+
+
+def _free_name(name: str, taken: set[Any]) -> str:
     """The name, or one like it that no volume has."""
-    taken = {each.get("name") for each in draft.items("volumes")}
     if name not in taken:
         return name
     # As long as before, so that it stays a legal name.
@@ -278,7 +290,7 @@ def _prepend(draft: Draft, dataset: DatasetFacts, kind: str, container: Mapping[
             f"dataset {dataset.dataset.key}: its name is longer than the {LONGEST_NAME} characters of a label, "
             "by which sidecars name their dataset"
         )
-    draft.set_items(kind, [{**copy.deepcopy(dict(container)), "name": name}, *draft.items(kind)])
+    draft.set_items(kind, [{**clone(container), "name": name}, *draft.items(kind)])
     draft.label(f"dataset-namespace.sidecar.fluid.io/{name}", dataset.dataset.namespace)
     draft.label(f"{SIDECAR_DATASET}{name}", dataset.dataset.name)
     draft.note("container", f"{name} mounts {dataset.dataset.key} inside the pod")
