@@ -88,9 +88,11 @@ class Kubelet:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            for name, status in list(self.nodes.items()):
-                with contextlib.suppress(ClusterError):
-                    await self._api.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": beating(status)})
+            await asyncio.gather(*(self._beat_once(*each) for each in self.nodes.items()))
+
+    async def _beat_once(self, name: str, status: Json) -> None:
+        with contextlib.suppress(ClusterError):
+            await self._api.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": beating(status)})
 
 
 def beating(status: Json) -> Json:
@@ -139,6 +141,14 @@ class Lab:
             return True
 
         await self.until(has_account, "the service account")
+
+    async def close(self) -> None:
+        """Nothing of the scenario is left to plan: what waits or runs on would be work beside all later ones."""
+        for path in (self.jobs, self.pods_path):
+            await self.api.call("DELETE", path, {"propagationPolicy": "Background", "gracePeriodSeconds": 0})
+        for name in [each for each in self.kubelet.nodes if each.startswith(self.node_name(""))]:
+            del self.kubelet.nodes[name]
+            await self.api.call("DELETE", f"/api/v1/nodes/{name}")
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
