@@ -6,6 +6,7 @@ objects; `Kubelet` reports bound pods as running and removes those that are bein
 
 import asyncio
 import contextlib
+import re
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -357,15 +358,18 @@ class Lab:
         spec = {"containers": [container], "nodeName": self.node_name(node), "terminationGracePeriodSeconds": 0}
         await self.api.call("POST", self.pods_path, {"metadata": {"name": name}, "spec": spec})
 
-    async def events(self, name: str) -> list[tuple[str, str]]:
-        """Reasons and notes of events about a job."""
+    async def until_event(self, *patterns: str) -> None:
+        """About such a job, for such a reason, with such a note; events are written later than what they are about."""
         path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
-        items = (await self.api.call("GET", path))["items"]
-        return [
-            (each.get("reason", ""), each.get("note", ""))
-            for each in items
-            if (each.get("regarding") or {}).get("name") == name
-        ]
+
+        async def is_there() -> bool:
+            items = (await self.api.call("GET", path))["items"]
+            found = [
+                ((each.get("regarding") or {}).get("name"), each.get("reason"), each.get("note")) for each in items
+            ]
+            return any(all(map(re.fullmatch, patterns, map(str, each))) for each in found)
+
+        await self.until(is_there, f"an event {patterns}")
 
 
 async def stay(seconds: float) -> None:
