@@ -402,6 +402,8 @@ def main(
             jobs=jobs,
             seed=seed,
             duration_s=duration_s,
+            # Whoever could not start backs off for up to a minute, and has a minute to start again.
+            patience_s=300.0,
             give_up_leases=give_up_leases,
         )
     for line in wrong[:20]:
