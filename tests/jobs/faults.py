@@ -6,8 +6,6 @@ For scenarios_faults.py; works with the embedded and with a real API server.
 import asyncio
 import contextlib
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +20,9 @@ from fairlead.cluster.clock import RealClock
 from fairlead.cluster.connector import connector
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
-from tests.house.rules import ROOT
 from tests.jobs.lab import Api, Kubelet, Lab
 from tests.soak.faults_process import PASSED_ON, WRITES
+from tests.soak.forking import Forked, Forking
 
 LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/fairlead-system/leases/fairlead"
 # As it ships: a busy machine keeps it. Of dead replicas it is given up at once.
@@ -148,7 +146,7 @@ class Gate:
 @dataclass(slots=True)
 class Replica:
     name: str
-    process: subprocess.Popen[bytes]
+    process: Forked
     gate: Gate
     skew: Path
     """How many seconds its clock is off."""
@@ -164,6 +162,7 @@ class Faults:
     folder: Path
     replicas: list[Replica] = field(default_factory=list)
     _gates: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+    _forking: Forking = field(default_factory=lambda: Forking("tests.soak.jobs_process"))
     _started: int = 0
 
     @contextlib.asynccontextmanager
@@ -180,6 +179,7 @@ class Faults:
                 for replica in self.replicas:
                     replica.process.kill()
                     replica.process.wait(60)
+                self._forking.close()
 
     async def start(self) -> Replica:
         self._started += 1
@@ -192,10 +192,8 @@ class Faults:
         file.write_text(yaml.safe_dump(config))
         file.chmod(0o600)
         skew.write_text("0")
-        command = [sys.executable, "-m", "tests.soak.jobs_process", f"--kubeconfig={file}", f"--identity={name}"]
-        command += [f"--duration={LEASE_S}", f"--skew={skew}"]
-        with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        arguments = [f"--kubeconfig={file}", f"--identity={name}", f"--duration={LEASE_S}", f"--skew={skew}"]
+        process = await asyncio.to_thread(self._forking.start, arguments, self.folder / f"{name}.log")
         self.replicas.append(Replica(name, process, gate, skew))
         return self.replicas[-1]
 

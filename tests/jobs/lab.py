@@ -6,6 +6,7 @@ objects; `Kubelet` reports bound pods as running and removes those that are bein
 
 import asyncio
 import contextlib
+import re
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -88,9 +89,11 @@ class Kubelet:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            for name, status in list(self.nodes.items()):
-                with contextlib.suppress(ClusterError):
-                    await self._api.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": beating(status)})
+            await asyncio.gather(*(self._beat_once(*each) for each in self.nodes.items()))
+
+    async def _beat_once(self, name: str, status: Json) -> None:
+        with contextlib.suppress(ClusterError):
+            await self._api.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": beating(status)})
 
 
 def beating(status: Json) -> Json:
@@ -139,6 +142,14 @@ class Lab:
             return True
 
         await self.until(has_account, "the service account")
+
+    async def close(self) -> None:
+        """Nothing of the scenario is left to plan: what waits or runs on would be work beside all later ones."""
+        for path in (self.jobs, self.pods_path):
+            await self.api.call("DELETE", path, {"propagationPolicy": "Background", "gracePeriodSeconds": 0})
+        for name in [each for each in self.kubelet.nodes if each.startswith(self.node_name(""))]:
+            del self.kubelet.nodes[name]
+            await self.api.call("DELETE", f"/api/v1/nodes/{name}")
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -347,15 +358,18 @@ class Lab:
         spec = {"containers": [container], "nodeName": self.node_name(node), "terminationGracePeriodSeconds": 0}
         await self.api.call("POST", self.pods_path, {"metadata": {"name": name}, "spec": spec})
 
-    async def events(self, name: str) -> list[tuple[str, str]]:
-        """Reasons and notes of events about a job."""
+    async def until_event(self, *patterns: str) -> None:
+        """About such a job, for such a reason, with such a note; events are written later than what they are about."""
         path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
-        items = (await self.api.call("GET", path))["items"]
-        return [
-            (each.get("reason", ""), each.get("note", ""))
-            for each in items
-            if (each.get("regarding") or {}).get("name") == name
-        ]
+
+        async def is_there() -> bool:
+            items = (await self.api.call("GET", path))["items"]
+            found = [
+                ((each.get("regarding") or {}).get("name"), each.get("reason"), each.get("note")) for each in items
+            ]
+            return any(all(map(re.fullmatch, patterns, map(str, each))) for each in found)
+
+        await self.until(is_there, f"an event {patterns}")
 
 
 async def stay(seconds: float) -> None:

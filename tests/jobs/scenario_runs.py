@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import traceback
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from pathlib import Path
 
 from fairlead.cluster.client import Client
@@ -30,12 +30,7 @@ async def run_all(kubeconfig: Path, wanted: Mapping[str, Scenario], fairlead: Fa
         async def run(name: str) -> str:
             async with few:
                 lab = Lab(api, kubelet, _namespace(name), fairlead)
-                try:
-                    await lab.open()
-                    await wanted[name](lab)
-                except Exception:
-                    return traceback.format_exc(limit=-3)
-                return ""
+                return await _outcome(lab, wanted[name](lab))
 
         found = await asyncio.gather(*map(run, wanted))
     return dict(zip(wanted, found, strict=True))
@@ -49,13 +44,19 @@ async def run_faults(kubeconfig: Path, replicas: Path, folder: Path) -> Mapping[
         async with faults.running():
             for name, scenario in FAULT_SCENARIOS.items():
                 lab = faults.lab(_namespace(name))
-                try:
-                    await lab.open()
-                    await scenario(faults, lab)
-                    found[name] = ""
-                except Exception:
-                    found[name] = traceback.format_exc(limit=-3)
+                found[name] = await _outcome(lab, scenario(faults, lab))
     return found
+
+
+async def _outcome(lab: Lab, scenario: Awaitable[None]) -> str:
+    """Nothing, or what went wrong."""
+    try:
+        await lab.open()
+        await scenario
+        await lab.close()
+    except Exception:
+        return traceback.format_exc(limit=-3)
+    return ""
 
 
 @contextlib.asynccontextmanager

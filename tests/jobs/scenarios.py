@@ -43,7 +43,8 @@ async def s04_no_worker_before_the_leader_has_an_address(lab: Lab) -> None:
     lab.idle("train-learner")
     await lab.submit("train", lab.spec(1))
     await lab.until_status("train", stage="Starting")
-    await stay(2)
+    await lab.until_bound("train-learner")
+    await stay(1.5)
     assert list(await lab.pods()) == ["train-learner"]
     lab.idle()
     await lab.until_running("train", "1/1")
@@ -135,12 +136,7 @@ async def s26_a_queue_with_both_policies_is_announced(lab: Lab) -> None:
     queue = await lab.queue("mixed")
     await lab.submit("one", lab.spec(1, queue=queue))
     await lab.submit("two", lab.spec(1, queue=queue, schedulerPolicy={"jobQueuePolicy": "DRF"}))
-
-    async def is_announced() -> bool:
-        events = [*await lab.events("one"), *await lab.events("two")]
-        return "MixedPolicies" in [reason for reason, _ in events]
-
-    await lab.until(is_announced, "an event MixedPolicies")
+    await lab.until_event("(one|two)", "MixedPolicies", ".*")
     await lab.cordon("a", False)
     await lab.until_running("one")
     await lab.until_running("two")
@@ -366,7 +362,7 @@ async def s49_a_leader_deleted_by_hand(lab: Lab) -> None:
     await lab.delete_pod("train-learner")
     await lab.until_status("train", stage="Running", restarts=1, ready="2/2")
     assert before.isdisjoint(pod["metadata"]["uid"] for pod in (await lab.pods()).values())
-    assert ("LeaderLost", "Running → Rescheduling: the leader's pod was deleted") in await lab.events("train")
+    await lab.until_event("train", "LeaderLost", r"Running → Rescheduling: the leader's pod was deleted")
 
 
 async def s50_s51_s72_crashes_and_the_restart_limit(lab: Lab) -> None:
@@ -433,8 +429,7 @@ async def s57_too_few_ready_workers_for_longer_than_the_grace(lab: Lab) -> None:
     await lab.age("train", "belowQuorumSince", 21)
     await lab.until_status("train", stage="Running", attempt=1, ready="2/2")
     assert (await lab.pod("train-learner"))["metadata"]["uid"] != leader
-    notes = [note for reason, note in await lab.events("train") if reason == "QuorumLost"]
-    assert notes == ["Running → Rescheduling: only 1 of 2 workers were ready for 60 s"]
+    await lab.until_event("train", "QuorumLost", r"Running → Rescheduling: only 1 of 2 workers were ready for 60 s")
 
 
 async def s53_s54_lost_nodes(lab: Lab) -> None:
@@ -457,7 +452,7 @@ async def s53_s54_lost_nodes(lab: Lab) -> None:
     assert (status["restarts"], status.get("attempt", 0)) == (0, 0)
     await lab.lose_node(places["learner"])
     await lab.until_status("train", stage="Running", attempt=1, restarts=0)
-    assert any("of the leader" in note or "the leader lost" in note for _, note in await lab.events("train"))
+    await lab.until_event("train", "LeaderLost", r".*(of the leader|the leader lost).*")
 
 
 async def s55_all_nodes_lost(lab: Lab) -> None:

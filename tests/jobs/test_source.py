@@ -1,10 +1,18 @@
 """What placement tells the source stays until it is written, however it crosses with planning."""
 
+import msgspec
+
 from fairlead.engine.unit import Loss, LostPlace, Member, Unit, UnitPlaced
+from fairlead.jobs.allocations import Places
 from fairlead.jobs.order import PendingJob
 from fairlead.jobs.source import JobSource, News
+from fairlead.jobs.spec import QueueSpec
+from fairlead.jobs.trials import Trials
+from fairlead.jobs.units import unit_of
 from fairlead.model.outcome import Placed
 from fairlead.testing.builders import a_pod
+from fairlead.testing.clock import ManualClock
+from tests.jobs.kit import META, START, World, spec
 
 UNIT = Unit("default/job", (Member(a_pod("job-leader"), essential=True),))
 JOB = PendingJob("default/job")
@@ -64,3 +72,20 @@ def test_a_new_term_begins_without_the_offers_of_an_earlier_one() -> None:
     assert list(made.changed()) == []
     made.offer(UNIT, JOB, News())
     assert list(made.changed()) == [("default/job", UNIT)]
+
+
+def test_a_worker_whose_pod_is_still_bound_elsewhere_gets_no_new_place_before_that_pod_is_deleted() -> None:
+    world = World(spec(2, minWorkersNum=1)).begin()
+    planned = Trials(None, ManualClock(), "fairlead").untried(META, world.spec)  # type: ignore[arg-type]
+
+    def offered(places: Places) -> list[str]:
+        found = unit_of(world.look(), world.status, places, planned, START, QueueSpec())
+        assert found is not None
+        return [member.pod.metadata.name for member in found.members]
+
+    kept = {place: node for place, node in world.places.items() if place != ("actors", 1)}
+    assert offered(kept) == ["train-learner", "train-actors-0"]
+    pod = world.pods["train-actors-1"]
+    going = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    world.pods["train-actors-1"] = msgspec.structs.replace(pod, metadata=going)
+    assert offered(kept) == ["train-learner", "train-actors-0", "train-actors-1"]

@@ -129,23 +129,3 @@ async def test_a_quota_that_is_used_up_refuses_the_pods_and_the_gang_waits_witho
         assert "exceeded quota: few" in status["message"]
         await jobs.call("DELETE", f"/api/v1/namespaces/{jobs.namespace}/resourcequotas/few")
         await jobs.until_stage("train", "Running", 90)
-
-
-async def test_s58_s61_killed_at_random_it_never_makes_a_second_leader_or_a_part_of_a_gang(
-    kubeconfig: Path, nodes: list[str], jobs: Jobs, observer: Observer
-) -> None:
-    rng = random.Random(7)
-    lease = {"FAIRLEAD_LEASE_DURATION_S": "3", "FAIRLEAD_LEASE_RENEW_DEADLINE_S": "2", "FAIRLEAD_LEASE_RETRY_S": "0.5"}
-    for number in range(3):
-        await jobs.submit(f"job{number}", spec_json(4, schedulerPolicy={"basicPolicy": "Gang"}))
-    for _ in range(4):
-        with serving(kubeconfig, "--capabilities=placement,jobs", variables=lease) as process:
-            await asyncio.to_thread(said, process, "leading")
-            await asyncio.sleep(rng.uniform(0.1, 1.5))
-            process.kill()
-    with serving(kubeconfig, "--capabilities=placement,jobs", variables=lease) as process:
-        await asyncio.to_thread(said, process, "leading")
-        for number in range(3):
-            await jobs.until_stage(f"job{number}", "Running", 90)
-        assert len(await jobs.pods()) == 15
-        assert observer.stages("job0")[0] == "Pending"

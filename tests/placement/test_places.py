@@ -69,7 +69,7 @@ async def test_places_are_held_as_long_as_the_unit_says_and_then_lost() -> None:
         }
 
 
-@pytest.mark.parametrize("how", ["node gone", "node cordoned", "expired", "evicted"])
+@pytest.mark.parametrize("how", ["node gone", "node cordoned", "expired", "evicted", "taken"])
 async def test_however_many_places_a_gang_loses_at_once_it_is_gone_through_once(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,8 +93,11 @@ async def test_however_many_places_a_gang_loses_at_once_it_is_gone_through_once(
                 server.put(a_node("n1", cpu="4", unschedulable=True))
             case "evicted":
                 server.put(wanting("urgent", cpu="4", priority=10))
+            case "taken":
+                server.bound(wanting("foreign", cpu="4"), "n1")
         await clock.advance(101.0 if how == "expired" else 1.0)
-        assert len(jobs.losses) == 61
+        # The leader asks for nothing: its place is not one that others can take.
+        assert len(jobs.losses) == (60 if how == "taken" else 61)
         # Once when they are lost, and once when the source offers what it has left.
         assert passes.count("g") <= 3
 

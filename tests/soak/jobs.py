@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 import msgspec
@@ -26,7 +26,7 @@ from fairlead.jobs.spec import JobPod, JobSpec, TYJob, parse_spec, parse_status
 from tests.jobs.kit import spec_json
 from tests.rigs.kube.build import ensure_built
 from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken, free_ports, until
-from tests.soak.scheduler import DURATION_S, LEASE, LONG_FORM_S, NAMESPACE, PODS, ROOT, Replica, Story, _end, start
+from tests.soak.scheduler import DURATION_S, LEASE, LONG_FORM_S, NAMESPACE, PODS, ROOT, Story, _end, start
 
 MANIFESTS = (
     DEPLOY / "crds" / "jobs.yaml",
@@ -216,6 +216,7 @@ class JobStory(Story):
     """Two replicas, nodes whose pods run because a thread says so, jobs that come, crash, end and are deleted."""
 
     gives_up_leases = False
+    program: ClassVar = "tests.soak.jobs_process"
 
     @contextlib.contextmanager
     def running(self, nodes: int, share: float, lose: str) -> Iterator[None]:
@@ -247,14 +248,6 @@ class JobStory(Story):
             ended.callback(kubelet.join, 60)
             ended.callback(stop.set)
             yield
-
-    def start(self) -> None:
-        self.started += 1
-        name = f"replica-{self.started}"
-        command = [sys.executable, "-m", "tests.soak.jobs_process", f"--kubeconfig={self.kubeconfig}"]
-        command += [f"--identity={name}", f"--duration={self.duration_s}", *([f"--bug={self.bug}"] if self.bug else [])]
-        with (self.rig.home / f"{name}.log").open("wb") as log:
-            self.replicas.append(Replica(name, subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)))
 
     def add_node(self, name: str) -> None:
         ready = [{"type": "Ready", "status": "True"}]
@@ -339,7 +332,7 @@ class JobStory(Story):
             print(self._story_told(), flush=True)
         for replica in self.replicas:
             if replica.process.poll() is not None:
-                wrong.append(f"{replica.name} ended with {replica.process.returncode}:\n{self._last_words()}")
+                wrong.append(f"{replica.name} has ended:\n{self._last_words()}")
         return wrong
 
     def _at_rest(self, patience_s: float) -> list[str]:
@@ -409,6 +402,8 @@ def main(
             jobs=jobs,
             seed=seed,
             duration_s=duration_s,
+            # Whoever could not start backs off for up to a minute, and has a minute to start again.
+            patience_s=300.0,
             give_up_leases=give_up_leases,
         )
     for line in wrong[:20]:

@@ -19,6 +19,7 @@ from fairlead.lifecycle import stopped_by_signals
 from fairlead.logs import start_logs
 from fairlead.model.intents import Create
 from fairlead.settings import load
+from tests.soak import forking
 
 
 def part() -> None:
@@ -102,4 +103,4 @@ def main(bug: str | None, skew: Path | None, **flags: Any) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    forking.run(main)

@@ -10,11 +10,7 @@ and no other. What the bases did and the server's audit log are the judge.
 import asyncio
 import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -33,7 +29,8 @@ from fairlead.modules.names import LEDGER
 from fairlead.testing.mock_base import Fault, MockBase
 from tests.rigs.kube.gate import Gate
 from tests.rigs.kube.servers import Rig
-from tests.soak.modules import ACCOUNT, NAMESPACE, ROOT, Act, Field, Process, apply_roles, late, titles
+from tests.soak.forking import Forking
+from tests.soak.modules import ACCOUNT, NAMESPACE, Act, Field, Process, apply_roles, late, titles
 
 Json = dict[str, Any]
 
@@ -111,35 +108,6 @@ class KillingBase(MockBase):
         return answer
 
 
-@dataclass(frozen=True, slots=True)
-class Forked:
-    """A process of another's making."""
-
-    pid: int
-
-    def send_signal(self, sig: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, sig)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
-    def poll(self) -> int | None:
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return -9
-        return None
-
-    def wait(self, timeout: float | None = None) -> int:
-        until_s = time.monotonic() + (timeout or 60.0)
-        while self.poll() is None:
-            if time.monotonic() > until_s:
-                raise TimeoutError(f"process {self.pid} does not end")
-            time.sleep(0.005)
-        return -9
-
-
 @dataclass(slots=True)
 class KilledField(Field):
     """Replicas that are killed at their calls, and started again under their names."""
@@ -157,8 +125,7 @@ class KilledField(Field):
     sessions: dict[str, aiohttp.ClientSession] = field(default_factory=dict)
     ips: dict[str, str] = field(default_factory=dict)
     configs: dict[str, str] = field(default_factory=dict)
-    forking: "subprocess.Popen[str] | None" = None
-    launching: threading.Lock = field(default_factory=threading.Lock)
+    forking: Forking | None = None
     """One comes while another is started again: each is to get its own process's number."""
 
     def at(self, call: str) -> str:
@@ -203,24 +170,15 @@ class KilledField(Field):
 
     def launch(self, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> Process:
         """Forked from a process that has everything imported: a life is short."""
-        order = {"arguments": list(arguments), "env": dict(env), "log": str(log)}
-        with self.launching:
-            if self.forking is None:
-                bug = [f"--bug={self.bug}"] if self.bug else []
-                command = [sys.executable, "-m", "tests.soak.modules_process", "--forking", "--brisk", *bug]
-                pipe = subprocess.PIPE
-                self.forking = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
-            assert self.forking.stdin is not None
-            assert self.forking.stdout is not None
-            self.forking.stdin.write(json.dumps(order) + "\n")
-            self.forking.stdin.flush()
-            return Forked(int(self.forking.stdout.readline()))
+        if self.forking is None:
+            bug = [f"--bug={self.bug}"] if self.bug else []
+            self.forking = Forking("tests.soak.modules_process", "--brisk", *bug)
+        return self.forking.start(arguments, log, env)
 
     def end(self) -> None:
         Field.end(self)
         if self.forking is not None:
-            self.forking.kill()
-            self.forking.communicate()
+            self.forking.close()
 
     async def beat(self, base: str) -> None:
         files = [self.folder / f"{name}.url" for name in self.processes]

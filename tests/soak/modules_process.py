@@ -5,9 +5,6 @@ do not answer. `--forking` has everything imported and starts a replica for ever
 of its own, there after a moment.
 """
 
-import json
-import os
-import signal
 import sys
 from dataclasses import replace
 from typing import Any
@@ -19,6 +16,7 @@ from fairlead.modules import bases, client, heal_grants, healer, installer
 from fairlead.modules.healer import Healer
 from fairlead.modules.installer import Installer
 from fairlead.modules.members import Members
+from tests.soak.forking import run
 
 BRISK = (
     (healer, "TURN_S", 0.3),
@@ -73,26 +71,6 @@ def greedy() -> None:
 BUGS = {each.__name__: each for each in (unfenced, blind, hasty, greedy)}
 
 
-def fork_on() -> None:
-    """Reads what to start, one JSON object a line, and writes the number of each process."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    for line in sys.stdin:
-        order = json.loads(line)
-        if (number := os.fork()) == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            for source, target in ((nothing, 0), (log, 1), (log, 2)):
-                os.dup2(source, target)
-            os.environ.update(order["env"])
-            sys.argv = ["fairlead", *order["arguments"]]
-            try:
-                main()
-            finally:
-                os._exit(1)
-        print(number, flush=True)
-
-
 if __name__ == "__main__":
     assert app.CAPABILITIES  # imported before anything is forked
     if "--brisk" in sys.argv:
@@ -102,4 +80,4 @@ if __name__ == "__main__":
     for argument in [each for each in sys.argv if each.startswith("--bug=")]:
         sys.argv.remove(argument)
         BUGS[argument.removeprefix("--bug=")]()
-    fork_on() if "--forking" in sys.argv else main()
+    run(main)

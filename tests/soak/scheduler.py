@@ -20,13 +20,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
 from fairlead.model.quantity import nanos
 from tests.rigs.kube.build import ensure_built
 from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken, free_ports, until
+from tests.soak.forking import Forked, Forking
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = (
@@ -212,13 +213,14 @@ def _moment(text: str) -> datetime:
 @dataclass
 class Replica:
     name: str
-    process: subprocess.Popen[bytes]
+    process: Forked
 
 
 @dataclass
 class Story:
     """One run: its servers, its two replicas, its troubles."""
 
+    program: ClassVar = "tests.soak.scheduler_process"
     rig: Rig
     seed: int
     bug: str = ""
@@ -232,10 +234,12 @@ class Story:
     # By the name of each accepted request, how many replicas it was to add.
     accepted: dict[str, int] = field(default_factory=dict)
     asked: int = 0
+    forking: Forking = field(init=False)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.off = self.rig.home / "no-faults"
+        self.forking = Forking(self.program)
 
     @contextlib.contextmanager
     def running(self, nodes: int, share: float, lose: str) -> Iterator[None]:
@@ -282,10 +286,9 @@ class Story:
     def start(self) -> None:
         self.started += 1
         name = f"replica-{self.started}"
-        command = [sys.executable, "-m", "tests.soak.scheduler_process", f"--kubeconfig={self.kubeconfig}"]
-        command += [f"--identity={name}", f"--duration={self.duration_s}", *([f"--bug={self.bug}"] if self.bug else [])]
-        with (self.rig.home / f"{name}.log").open("wb") as log:
-            self.replicas.append(Replica(name, subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)))
+        arguments = [f"--kubeconfig={self.kubeconfig}", f"--identity={name}", f"--duration={self.duration_s}"]
+        arguments += [f"--bug={self.bug}"] if self.bug else []
+        self.replicas.append(Replica(name, self.forking.start(arguments, self.rig.home / f"{name}.log")))
 
     def holder(self) -> str:
         with contextlib.suppress(OSError):
@@ -421,7 +424,7 @@ class Story:
             print(self._story_told(), flush=True)
         for replica in self.replicas:
             if replica.process.poll() is not None:
-                wrong.append(f"{replica.name} ended with {replica.process.returncode}:\n{self._last_words()}")
+                wrong.append(f"{replica.name} has ended:\n{self._last_words()}")
         return wrong
 
     def _settle(self, nodes: Sequence[Mapping[str, Any]], patience_s: float) -> None:
@@ -454,6 +457,7 @@ class Story:
     def _end_replicas(self) -> None:
         for replica in self.replicas:
             _end(replica.process)
+        self.forking.close()
 
 
 def _container(size: tuple[str, str]) -> dict[str, Any]:
@@ -461,7 +465,7 @@ def _container(size: tuple[str, str]) -> dict[str, Any]:
     return {"name": "main", "image": "none", "resources": {"requests": requests}}
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes] | Forked) -> None:
     if process.poll() is None:
         os.kill(process.pid, signal.SIGKILL)
     process.wait(60)

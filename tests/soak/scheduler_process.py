@@ -16,6 +16,7 @@ from fairlead.placement.loop import Loop
 from fairlead.placement.queue import UnitQueue
 from fairlead.placement.requests.spec import Workload
 from fairlead.settings import load
+from tests.soak import forking
 
 
 def oversell() -> None:
@@ -74,4 +75,4 @@ def main(bug: str | None, **flags: Any) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    forking.run(main)

@@ -12,7 +12,7 @@ from fairlead.jobs.observed import JobInput
 from fairlead.jobs.order import BELOW_QUORUM, SURPLUS, UNSCHEDULED, PendingJob
 from fairlead.jobs.plan import may_be_planned
 from fairlead.jobs.pods import places_of, pod_name, restarts_of
-from fairlead.jobs.spec import JOB_LABEL, LEADER, WORKER, JobSpec, JobStatus, QueueSpec
+from fairlead.jobs.spec import JOB_LABEL, LEADER, WORKER, JobPod, JobSpec, JobStatus, QueueSpec
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.resources import pod_requests
@@ -38,7 +38,11 @@ def unit_of(
     chosen = list(places)
     if is_planned:
         all_places = [
-            place for place in places_of(spec) if place not in seen.done and not _is_exhausted(status, spec, place)
+            place
+            for place in places_of(spec)
+            if place not in seen.done
+            and not _is_exhausted(status, spec, place)
+            and (place in places or not _is_bound(seen.current.get(place)))
         ]
         # A quota counts every pod: first the quorum, then one worker after the other.
         chosen = all_places[:quorum] if queue.quota and not places else all_places
@@ -72,6 +76,11 @@ def _member(metadata: ObjectMeta, spec: JobSpec, place: Place, places: Places, p
         essential=is_leader,
         node=places.get(place, ""),
     )
+
+
+def _is_bound(pod: JobPod | None) -> bool:
+    """It lost its place and is not being deleted yet: with a new place it would be a pod outside its place."""
+    return pod is not None and bool(pod.spec.node_name) and not pod.is_terminating and not pod.is_finished
 
 
 def _is_exhausted(status: JobStatus, spec: JobSpec, place: Place) -> bool:

@@ -180,13 +180,14 @@ class Places:
     def check_room(self, nodes: Iterable[str]) -> None:
         """Other schedulers put pods on these nodes: places that have no room beside them are lost."""
         table = self._table
+        taken: dict[str, tuple[Loss, str]] = {}
         for node in nodes:
             row = table.row_of.get(node)
-            if row is None:
-                continue
-            for key in self._held_on(row):
+            for key in self._held_on(row) if row is not None else ():
                 if table.takes_oversold(key):
-                    self.lose(key, Loss.TAKEN, f"other pods were bound to node {node}")
+                    self._reservations.release(key)  # so that the next one is judged without it
+                    taken[key] = Loss.TAKEN, f"other pods were bound to node {node}"
+        self.lose_all(taken)
 
     def _held_on(self, row: int) -> list[str]:
         """Members of units with a place held on this row, essential ones last."""
