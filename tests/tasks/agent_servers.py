@@ -86,6 +86,7 @@ class Http2Server(asyncio.Protocol):
     STREAMS = 100
     connections = 0
     paths: ClassVar[list[bytes]] = []
+    cookies: ClassVar[list[bytes]] = []
 
     def connection_made(self, transport: Any) -> None:
         import h2.config
@@ -105,7 +106,9 @@ class Http2Server(asyncio.Protocol):
 
         for event in self._h2.receive_data(data):
             if isinstance(event, h2.events.RequestReceived):
-                self._asked[event.stream_id or 0] = dict(event.headers or ())[b":path"]
+                head = dict(event.headers or ())
+                self._asked[event.stream_id or 0] = head[b":path"]
+                self.cookies.extend([head[b"cookie"]] if b"cookie" in head else [])
                 self.paths.append(self._asked[event.stream_id or 0])
             if isinstance(event, h2.events.DataReceived):
                 self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)

@@ -259,11 +259,17 @@ async def test_a_token_leaves_the_machine_over_tls_only(url: str, may: bool, tok
 async def test_s69_a_round_beyond_its_deadline_still_reports() -> None:
     worker = Posted()
     async with serving(answering()) as url:
-        spec = {"target": {"host": url, "method": "GET"}, "request": {"qps": 5, "durationInSecond": 60}}
+        spec = {
+            "target": {"host": url, "method": "GET"},
+            "request": {"qps": 5, "durationInSecond": 60, "perRequestTimeoutInMS": 30000},
+        }
         await worker.run_round("AppHttpHealthy", task_of(AppHttpHealthy, spec, left_s=1))
     (report,) = worker.reports
     assert report["roundResult"] == "fail"
     assert "deadline" in report["reasonsForFailure"]
+    (detail,) = report["taskAppHealthy"]["roundTaskDetail"]
+    assert 1 <= detail["requestCounts"] < 300, "what was measured until then is not lost"
+    assert "unsent" in detail["reasonsForFailure"]
 
 
 async def test_s69_a_bug_of_the_agent_still_reports(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +291,8 @@ async def test_a_target_that_cannot_be_probed_costs_no_other_its_results(tmp_pat
     odd = DnsTarget("odd", "127.0.0.1", 53, "a..b")
     request = DnsRequest(qps=1, duration_in_second=1)
     worker = Posted()
-    found = [await worker._target(each, request, Expectation(), whole=False) for each in (broken, unknown, odd)]
+    late_s = asyncio.get_running_loop().time() + 60
+    found = [await worker._target(each, request, Expectation(), late_s, whole=False) for each in (broken, unknown, odd)]
     assert [each.target.name for each in found] == ["broken", "unknown", "odd"]
     assert found[0].reason.startswith("ca.crt of the TLS Secret cannot be used:")
     assert found[1].reason == "the name of the server does not resolve"

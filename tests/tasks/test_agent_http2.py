@@ -2,11 +2,14 @@
 
 import asyncio
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import httpx
 import pytest
 
 from fairlead.tasks.agent.http_probe import HttpProbe, HttpTarget
+from fairlead.tasks.verdicts import latencies
+from fairlead.testing.clock import ManualClock
 from tests.tasks.agent_servers import (
     CLOCK,
     Http2Server,
@@ -40,7 +43,9 @@ class MovedHttp2Server(Http2Server):
     def _answer(self, stream: int) -> None:
         match self._asked[stream]:
             case b"/":
-                self._h2.send_headers(stream, [(":status", "307"), ("location", "/there?a=b")], end_stream=True)
+                self._h2.send_headers(
+                    stream, [(":status", "307"), ("location", "/there?a=b"), ("set-cookie", "k=v")], end_stream=True
+                )
             case b"/gone":
                 self._transport.abort()
             case b"/reset":
@@ -91,6 +96,38 @@ async def test_http2_requests_follow_redirects_and_survive_a_lost_connection() -
         moved = await probe(HttpTarget("t", f"{url}/", "POST", {"Connection": "close"}, body, http2=True), 2)
         assert (moved.successes, moved.bytes, MovedHttp2Server.connections) == (2, 4, 1), moved
         assert sorted(MovedHttp2Server.paths) == [b"/", b"/", b"/there?a=b", b"/there?a=b"]
+        assert not MovedHttp2Server.cookies, "no request depends on another"
         for path in ("gone", "reset"):
             lost = await probe(HttpTarget("t", f"{url}/{path}", http2=True), 3)
             assert dict(lost.errors) == {"the connection was closed without an answer": 3}
+
+
+class DelayingHttp2Server(Http2Server):
+    """Each answer moves the clock that the agent reads; so does the agent's own work, which is not the server's."""
+
+    clock = ManualClock()
+    delays_ms: ClassVar[list[int]] = [10] * 45 + [100] * 5
+
+    def _answer(self, stream: int) -> None:
+        self.clock._move_to(self.clock.elapsed_s() + self.delays_ms.pop() / 1000)
+        super()._answer(stream)
+
+
+async def test_injected_latency_of_http2_shows_in_the_percentiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, build = DelayingHttp2Server.clock, httpx.Response.__init__
+
+    def slow(*given: Any, **named: Any) -> None:
+        clock._move_to(clock.elapsed_s() + 0.05)
+        build(*given, **named)
+
+    monkeypatch.setattr(httpx.Response, "__init__", slow)
+    server = await asyncio.get_running_loop().create_server(DelayingHttp2Server, "127.0.0.1", 0)
+    async with server:
+        target = HttpTarget("t", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", http2=True)
+        async with HttpProbe(target, 30.0, clock) as probing:
+            for _ in range(50):
+                probing.fire()
+                await probing.drained()
+    assert latencies(probing.tally.delays_ms, whole=True).percentiles == pytest.approx(
+        {50: 10, 90: 10, 95: 100, 99: 100}, abs=1
+    )

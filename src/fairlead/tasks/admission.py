@@ -21,6 +21,8 @@ Json = dict[str, Any]
 TLS_KEYS: Final = ("ca.crt", "tls.crt", "tls.key")
 MOST_CAUSES: Final = 50
 MOST_HOST: Final = 2048
+REPORTING_S: Final = 6
+"""What a round needs besides its requests: its agents learn of it, and keep five seconds for their reports."""
 _DOMAIN: Final = re.compile(r"[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*\.[a-zA-Z]{2,}")
 _QUERY_NAME: Final = re.compile(r"(?=.{1,254}\Z)(\*|[a-zA-Z0-9_-]{1,63})(\.[a-zA-Z0-9_-]{1,63})*\.?")
 _HEADER: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+:[^\r\n\0]*")
@@ -146,6 +148,17 @@ def validate(
         causes.append(Cause("spec.expect", "name a successRate from 0 to 1 or a meanAccessDelayInMs"))
     causes += _agent_causes(spec.get("agentSpec"))
     return (causes + annotation_causes(annotations))[:MOST_CAUSES]
+
+
+def round_warnings(spec: Json) -> tuple[str, ...]:
+    """What is allowed, as it is by kdoctor, and cannot succeed: requests for as long as the round may last."""
+    duration = (spec.get("request") or {}).get("durationInSecond", 0)
+    timeout = (spec.get("schedule") or {}).get("roundTimeoutMinute", 60)
+    if duration + REPORTING_S <= timeout * 60:
+        return ()
+    most = timeout * 60 - REPORTING_S
+    why = f"a round of {timeout * 60} s has no time to report {duration} s of requests and will fail"
+    return (f"spec.request.durationInSecond: {why}: write at most {most}, or a longer roundTimeoutMinute",)
 
 
 def _schedule_causes(spec: Json, annotations: dict[str, str], now: datetime) -> list[Cause]:

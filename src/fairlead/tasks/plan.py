@@ -19,7 +19,7 @@ from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
 from fairlead.model.owners import is_controlled_by
 from fairlead.model.times import EARLIEST, bounded_time
 from fairlead.tasks import rounds, sharing, spec
-from fairlead.tasks.admission import start_with
+from fairlead.tasks.admission import REPORTING_S, start_with
 from fairlead.tasks.carrier import (
     CONFIG_MAPS,
     HASH_ANNOTATION,
@@ -49,8 +49,6 @@ LATE_REPORTS_S: Final = 15.0
 """How long after the end reports of silent agents are waited for before their carrier goes."""
 ROLLOUT_S: Final = 30.0
 """How long a round waits until the pods of an older template are replaced."""
-REPORTING_S: Final = 6.0
-"""What a round needs besides its requests: its agents learn of it, and keep five seconds for their reports."""
 PARTS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (SERVICES, INGRESSES, SECRETS, CONFIG_MAPS)}
 
 
