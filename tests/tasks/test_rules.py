@@ -149,10 +149,27 @@ def test_s59_hosts_as_users_write_them_are_accepted(host: str) -> None:
         ("Netdns", {"target": {"targetDns": {"serviceName": "x"}}}, "spec.target.targetDns.serviceNamespace"),
         ("Netdns", {"target": {}}, "spec.target.targetUser"),
         ("Netdns", {"request": {"domain": "a..b"}}, "spec.request.domain"),
+        ("Netdns", {"target": {"targetUser": {"server": "a\0b"}}}, "spec.target.targetUser.server"),
+        ("Netdns", {"target": {"targetUser": {"server": "x" * 254}}}, "spec.target.targetUser.server"),
+        ("AppHttpHealthy", {"target": {**HTTP, "host": "http://a\n.example.org"}}, "spec.target.host"),
     ],
 )  # fmt: skip
 def test_s60_what_the_original_lets_through_is_refused_with_its_field(kind: str, spec: Any, path: str) -> None:
     assert admit(kind, **spec) == [path]
+
+
+@pytest.mark.parametrize(
+    ("kind", "block", "field", "value"),
+    [
+        *(("NetReach", "agentSpec", "kind", value) for value in (0, False, [], {})),
+        *((kind, "request", "qps", value) for kind in TARGETS for value in ("", False, [])),
+        *(("Netdns", "request", field, value) for field in ("domain", "protocol") for value in (0, False, [])),
+    ],
+)
+def test_what_is_empty_but_of_another_type_is_not_taken_for_absent(
+    kind: str, block: str, field: str, value: Any
+) -> None:
+    assert set(admit(kind, **{block: {field: value}})) == {f"spec.{block}.{field}"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
