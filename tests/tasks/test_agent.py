@@ -122,6 +122,18 @@ def test_additional_addresses_beyond_the_bound_are_a_target_that_fails() -> None
     assert problem == "pod p has 300 additional addresses, of which 256 are tested"
 
 
+def test_an_additional_address_that_is_wanted_and_missing_is_a_target_that_fails() -> None:
+    status = json.dumps([{"ips": ["10.1.0.1"]}])
+    pod = {"metadata": {"name": "p", "annotations": {"status": status}}, "spec": {"nodeName": "n"}}
+    near = Surroundings(pods=[msgspec.convert(pod, TargetPod)], multus_annotation="status")
+    others = {"endpoint": False, "clusterIP": False, "nodePort": False}
+    spec = msgspec.convert({"target": {"ipv4": True, "ipv6": True, "multusInterface": True, **others}}, NetReachSpec)
+    assert [(each.name, each.problem) for each in net_reach_targets(spec, near)] == [
+        ("AgentPodV4IP_p_10.1.0.1", ""),
+        ("AgentPodV6IP_p_multus", "pod p has no additional IPv6 address in its annotation status"),
+    ]
+
+
 class Posted(Worker):
     """A worker whose reports are kept."""
 

@@ -100,11 +100,12 @@ async def test_a_real_resolver_answers_over_every_protocol(unbound: tuple[int, i
     assert (unknown.successes, dict(unknown.codes)) == (0, {"NXDOMAIN": 20})
 
 
-async def test_dns_over_ipv6_asks_for_aaaa() -> None:
+@pytest.mark.parametrize("server", ["::1", "[::1]"])
+async def test_dns_over_ipv6_asks_for_aaaa(server: str) -> None:
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_datagram_endpoint(lambda: DnsServer(dns.rcode.NOERROR), local_addr=("::1", 0))
     try:
-        user = {"targetUser": {"server": "::1", "port": transport.get_extra_info("sockname")[1]}}
+        user = {"targetUser": {"server": server, "port": transport.get_extra_info("sockname")[1]}}
         spec = msgspec.convert({"target": user, "request": {"domain": "known.test"}}, NetdnsSpec)
         (target,) = dns_targets(spec, ())
         tally = await ask(target)
