@@ -17,6 +17,7 @@ from fairlead.tasks.agent.dns_probe import DnsTarget
 from fairlead.tasks.agent.echo import Echo, Fault, parse_fault
 from fairlead.tasks.agent.http_probe import HttpTarget
 from fairlead.tasks.agent.pacing import pace
+from fairlead.tasks.agent.program import Agent
 from fairlead.tasks.agent.report import Reporter, TargetResult, compose, judge
 from fairlead.tasks.agent.targets import (
     MOST_MULTUS,
@@ -29,6 +30,7 @@ from fairlead.tasks.agent.work import AgentOptions, Worker
 from fairlead.tasks.report_address import AddressMap, is_private
 from fairlead.tasks.reports import summarize
 from fairlead.tasks.spec import (
+    Actor,
     AppHttpHealthy,
     DnsRequest,
     Expectation,
@@ -38,7 +40,7 @@ from fairlead.tasks.spec import (
     TaskReport,
 )
 from fairlead.tasks.verdicts import Tally
-from fairlead.testing.clock import ManualClock
+from fairlead.testing.clock import ManualClock, settle
 from tests.tasks.agent_servers import (
     CLOCK,
     answering,
@@ -282,6 +284,52 @@ async def test_s69_a_round_beyond_its_deadline_still_reports() -> None:
     (detail,) = report["taskAppHealthy"]["roundTaskDetail"]
     assert 1 <= detail["requestCounts"] < 300, "what was measured until then is not lost"
     assert "unsent" in detail["reasonsForFailure"]
+
+
+async def test_a_round_whose_deadline_is_no_time_still_reports() -> None:
+    worker, task = Posted(), task_of(AppHttpHealthy, {"target": {"host": "http://127.0.0.1:1", "method": "GET"}})
+    record = msgspec.structs.replace(task.status.history[0], dead_line_time_stamp="soon")
+    status = msgspec.structs.replace(task.status, history=[record])
+    await worker.run_round("AppHttpHealthy", msgspec.structs.replace(task, status=status))
+    assert worker.reports[0]["roundResult"] == "fail"
+
+
+class Watched(list[Any]):
+    """Tasks as a mirror holds them."""
+
+    def subscribe(self, wakeup: asyncio.Event) -> Any:
+        self.wakeup = wakeup
+        return self
+
+    def drain(self) -> None:
+        pass
+
+
+async def test_a_round_that_breaks_ends_no_other_and_what_is_deleted_is_forgotten() -> None:
+    rounds: list[str] = []
+
+    class Breaking(Posted):
+        async def run_round(self, kind: str, task: Any) -> None:
+            rounds.append(task.metadata.name)
+            raise RuntimeError("a bug")
+
+    def due(name: str) -> Any:
+        task = task_of(AppHttpHealthy, {})
+        metadata = msgspec.structs.replace(task.metadata, name=name, uid=name)
+        actors = [Actor(pod="pod", uid="uid", node="node-1")]
+        return msgspec.structs.replace(
+            task, metadata=metadata, status=msgspec.structs.replace(task.status, actors=actors)
+        )
+
+    tasks: Any = Watched([due("a")])
+    agent = Agent(Breaking(), AgentOptions("pod", "uid", "node-1", "ns"), {"AppHttpHealthy": tasks})
+    running = asyncio.create_task(agent.run())
+    await settle()
+    tasks[:] = [due("b")]
+    tasks.wakeup.set()
+    await settle()
+    assert (rounds, agent._begun, running.done()) == (["a", "b"], {"b": 1}, False)
+    running.cancel()
 
 
 async def test_s69_a_bug_of_the_agent_still_reports(monkeypatch: pytest.MonkeyPatch) -> None:

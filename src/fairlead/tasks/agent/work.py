@@ -18,7 +18,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.connector import connector
 from fairlead.cluster.errors import ClusterError
 from fairlead.model.kinds import Kind
-from fairlead.model.times import parse_time
+from fairlead.model.times import bounded_time
 from fairlead.tasks.agent.dns_probe import DnsProbe, DnsTarget
 from fairlead.tasks.agent.http_probe import BadSecret, HttpProbe, HttpTarget, cannot_probe
 from fairlead.tasks.agent.pacing import pace
@@ -105,7 +105,8 @@ class Worker:
         record = task.status.history[0]
         started_at = self._clock.now()
         who = Reporter(kind, record.round_number, self._options.node, self._options.pod, started_at)
-        left_s = (parse_time(record.dead_line_time_stamp) - started_at).total_seconds() - MARGIN_S
+        deadline = bounded_time(record.dead_line_time_stamp, started_at)
+        left_s = (deadline - started_at).total_seconds() - MARGIN_S
         usage, results, problem = Usage(self._clock), [], ""
         self._loads[task.metadata.uid] = kind, load_qps(task.spec)
         sampling = asyncio.create_task(usage.sample())
@@ -125,7 +126,7 @@ class Worker:
             load = self._load()
             self._loads.pop(task.metadata.uid, None)
         report = compose(who, results, ended_at=self._clock.now(), usage=usage.to_json(), load=load, problem=problem)
-        await self.post(kind, task, report, parse_time(record.dead_line_time_stamp))
+        await self.post(kind, task, report, deadline)
 
     def _load(self) -> dict[str, int]:
         found = dict.fromkeys(_LOADS.values(), 0)
