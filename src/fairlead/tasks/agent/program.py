@@ -193,6 +193,3 @@ def main(arguments: Sequence[str]) -> int:
 
     asyncio.run(run())
     return 0
-
-
-__all__ = ["Agent", "main", "parse_options", "serve"]

@@ -309,6 +309,3 @@ def is_due(task: Task, options: AgentOptions) -> bool:
     if task.metadata.deletion_timestamp is not None or not history or history[0].status != "ongoing":
         return False
     return any(actor.uid == options.pod_uid for actor in task.status.actors)
-
-
-__all__ = ["AgentOptions", "Worker", "is_due"]
