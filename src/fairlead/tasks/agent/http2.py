@@ -22,7 +22,7 @@ from fairlead.cluster.clock import Clock
 SIZE: Final = "fairlead.size"
 """The extension of a response that says how many bytes its body had; the body itself is not kept."""
 SPAN: Final = "fairlead.span"
-"""The extension that says when the request was handed over and when the last byte of its answer came."""
+"""The extension that says when the request was sent, less what connecting took, and when its last byte came."""
 MOST_WINDOW: Final = (1 << 31) - 1
 CONFIG: Final = h2.config.H2Configuration(header_encoding=None)
 # They are of a connection, and HTTP/2 has none of them.
@@ -38,6 +38,7 @@ class _Exchange:
     status: int = 0
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     size: int = 0
+    sent_s: float = 0.0
     ended_s: float = 0.0
 
 
@@ -90,6 +91,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._h2.send_headers(stream, head, end_stream=not body)
             self._send(stream, exchange)
+            exchange.sent_s = self._clock.elapsed_s()
             self._write()
             await exchange.answered
         finally:
@@ -161,7 +163,6 @@ class Http2Transport(httpx.AsyncBaseTransport):
         self._opening: dict[tuple[str, str, int], asyncio.Lock] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        started_s = self._clock.elapsed_s()
         url, body = request.url, await request.aread()
         if url.scheme not in ("http", "https"):
             raise httpx.UnsupportedProtocol(f"{url.scheme}: neither http nor https")
@@ -173,9 +174,12 @@ class Http2Transport(httpx.AsyncBaseTransport):
             (b":path", url.raw_path),
             *((name.lower(), value) for name, value in request.headers.raw if name.lower() not in NOT_SENT),
         ]
-        exchange = await (await self._connection(origin)).request(head, body)
+        began_s = self._clock.elapsed_s()
+        connection = await self._connection(origin)
+        connecting_s = self._clock.elapsed_s() - began_s
+        exchange = await connection.request(head, body)
         headers = [(name, value) for name, value in exchange.headers if not name.startswith(b":")]
-        extensions = {SIZE: exchange.size, SPAN: (started_s, exchange.ended_s)}
+        extensions = {SIZE: exchange.size, SPAN: (exchange.sent_s - connecting_s, exchange.ended_s)}
         return httpx.Response(exchange.status, headers=headers, extensions=extensions)
 
     async def _connection(self, origin: tuple[str, str, int]) -> _Connection:
