@@ -50,7 +50,7 @@ class Dns(asyncio.DatagramProtocol):
 
 
 async def serve() -> None:
-    from tests.tasks.test_agent import Http2Server
+    from tests.tasks.agent_servers import Http2Server
 
     loop = asyncio.get_running_loop()
     ports = []

@@ -34,7 +34,7 @@ from fairlead.tasks.spec import KINDS, TASK_REPORTS, Task, definitions
 from fairlead.tasks.templates import LABELS
 from fairlead.up import DEFINITIONS, kind_of
 from tests.rigs.kube.servers import until
-from tests.tasks.test_agent import answering, serving
+from tests.tasks.agent_servers import answering, serving
 
 RSS_BAR_MB: Final = 300.0
 NAMESPACE: Final = "fairlead-system"

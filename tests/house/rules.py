@@ -232,6 +232,8 @@ EVERYDAY_VERBS: Final = frozenset({"say", "says", "tell", "tells", "met", "untol
 """Everyday verbs where Kubernetes or Python has an ordinary word: report, record, notify, log, message, event."""
 LOCAL_WORDS: Final = frozenset({"found", "seen", "made"})
 """Participles that variables, parameters and attributes may be named with."""
+ASYNCIO_NAMES: Final = frozenset({"connection_made"})
+"""What a protocol of asyncio must be called by."""
 KUBERNETES_WORDS: Final = frozenset({"not_found"})
 """Kubernetes' own names that hold such a word: the reason NotFound."""
 
@@ -254,7 +256,9 @@ def participle_names(source: Path) -> tuple[str, ...]:
     for file in sorted(source.rglob("*.py")):
         module = ast.parse(file.read_text())
         names = {
-            name for name in {file.stem, *_declared_names(module)} if _has_word(name, PARTICIPLES | EVERYDAY_VERBS)
+            name
+            for name in {file.stem, *_declared_names(module)} - ASYNCIO_NAMES
+            if _has_word(name, PARTICIPLES | EVERYDAY_VERBS)
         }
         names |= {
             name

@@ -26,8 +26,7 @@ from fairlead.tasks.carrier import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, INGRES
 from fairlead.tasks.endpoints import ENDPOINT_SLICES
 from fairlead.tasks.spec import KINDS, TASK_REPORTS, Task
 from tests.rigs.kube.servers import until
-from tests.tasks.test_agent import certificates as certificates
-from tests.tasks.test_agent import server_tls, serving, unbound
+from tests.tasks.agent_servers import certificates, server_tls, serving, unbound
 
 NAMESPACE = "fairlead-system"
 DOCUMENTED = Path(__file__).parents[1] / "tasks" / "kdoctor.yaml"

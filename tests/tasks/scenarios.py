@@ -2,7 +2,7 @@
 
 Left to other tests: kills, conflicts and outages (17, 38 to 40, 45 to 47: `soak/tasks.py` and its short form), 36
 (`kube/test_tasks.py`), 48 (`soak/tasks.py` on both servers; the index alone: `test_schedule.py`), and those on local
-sockets (62 to 66, 69: `test_agent.py`).
+sockets (62 to 66, 69: `test_agent.py` and its siblings).
 """
 
 from datetime import UTC, datetime, timedelta

@@ -1,92 +1,52 @@
-"""The agent against servers on local sockets: pacing, HTTP, HTTP/2, TLS, DNS, and a report whatever happens."""
+"""The agent: pacing, its targets, its echo server, and a report of each round whatever happens."""
 
 import asyncio
-import contextlib
 import json
-import os
-import socket
-import ssl
-import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import dns.flags
-import dns.message
-import dns.rcode
 import msgspec
 import pytest
 from aiohttp import web
 
-from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ClusterError
 from fairlead.model.times import rfc3339
-from fairlead.tasks.agent.dns_probe import DnsProbe, DnsTarget, Query
+from fairlead.tasks.agent.dns_probe import DnsTarget
 from fairlead.tasks.agent.echo import Echo, Fault, parse_fault
-from fairlead.tasks.agent.http_probe import HttpProbe, HttpTarget
+from fairlead.tasks.agent.http_probe import HttpTarget
 from fairlead.tasks.agent.pacing import pace
+from fairlead.tasks.agent.program import Agent
 from fairlead.tasks.agent.report import Reporter, TargetResult, compose, judge
 from fairlead.tasks.agent.targets import (
     MOST_MULTUS,
     Surroundings,
     TargetPod,
     TargetService,
-    dns_targets,
     net_reach_targets,
 )
 from fairlead.tasks.agent.work import AgentOptions, Worker
 from fairlead.tasks.report_address import AddressMap, is_private
 from fairlead.tasks.reports import summarize
 from fairlead.tasks.spec import (
+    Actor,
     AppHttpHealthy,
     DnsRequest,
     Expectation,
     Netdns,
-    NetdnsSpec,
     NetReach,
     NetReachSpec,
     TaskReport,
 )
-from fairlead.tasks.verdicts import Tally, latencies
-from fairlead.testing.clock import ManualClock
-from fairlead.web.authority import Lives, renewed
-from tests.rigs.install import ensure_unbound
-from tests.rigs.kube.servers import until
-
-CLOCK = RealClock()
-
-
-@contextlib.asynccontextmanager
-async def serving(handle: Any, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> AsyncIterator[str]:
-    application = web.Application()
-    application.router.add_route("*", "/{tail:.*}", handle)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, host, 0, ssl_context=tls)
-    await site.start()
-    port = runner.addresses[0][1]
-    try:
-        yield f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
-    finally:
-        await runner.cleanup()
-
-
-async def probe(target: HttpTarget, count: int = 20, timeout_s: float = 30.0) -> Tally:
-    async with HttpProbe(target, timeout_s, CLOCK) as probing:
-        for _ in range(count):
-            probing.fire()
-        await probing.drained()
-    return probing.tally
-
-
-def answering(status: int = 200, delay_s: float = 0.0) -> Callable[[web.Request], Any]:
-    async def answer(request: web.Request) -> web.Response:
-        await asyncio.sleep(delay_s)
-        return web.Response(status=status, text="ok")
-
-    return answer
+from fairlead.tasks.verdicts import Tally
+from fairlead.testing.clock import ManualClock, settle
+from tests.tasks.agent_servers import (
+    CLOCK,
+    answering,
+    probe,
+    serving,
+)
 
 
 async def test_s62_a_run_sends_exactly_qps_times_duration() -> None:
@@ -101,242 +61,6 @@ async def test_s62_a_run_sends_exactly_qps_times_duration() -> None:
     async with serving(answering()) as url:
         tally = await probe(HttpTarget("t", url), 50)
     assert (tally.requests, tally.successes, dict(tally.codes)) == (50, 50, {"200": 50})
-
-
-async def test_s63_a_server_slower_than_the_timeout_fails_with_timeouts() -> None:
-    async with serving(answering(delay_s=30)) as url:
-        tally = await probe(HttpTarget("t", url), timeout_s=0.05)
-    assert (tally.successes, dict(tally.errors)) == (0, {"timeout": 20})
-
-
-@pytest.mark.parametrize(
-    ("expected", "answered", "succeeds"),
-    [(200, 500, False), (None, 500, False), (500, 500, True), (None, 404, True), (404, 200, False)],
-)
-async def test_s64_a_status_counts_as_expected(expected: int | None, answered: int, succeeds: bool) -> None:
-    async with serving(answering(answered)) as url:
-        tally = await probe(HttpTarget("t", url, expected_status=expected), 10)
-    assert tally.successes == (10 if succeeds else 0)
-    assert tally.errors == ({} if succeeds else {f"status {answered}": 10})
-
-
-async def test_injected_latency_shows_in_the_percentiles() -> None:
-    clock, delays_ms = ManualClock(), [10] * 45 + [100] * 5
-
-    async def answer(request: web.Request) -> web.Response:
-        # The delay moves the clock that the agent reads: a busy machine adds nothing to it.
-        await clock.advance(delays_ms.pop() / 1000)
-        return web.Response()
-
-    async with serving(answer) as url, HttpProbe(HttpTarget("t", url), 30.0, clock) as probing:
-        for _ in range(50):
-            probing.fire()
-            await probing.drained()
-    assert probing.tally.successes == 50
-    found = latencies(probing.tally.delays_ms, whole=True).percentiles
-    assert found == pytest.approx({50: 10, 90: 10, 95: 100, 99: 100}, abs=2)
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tls")
-    material = renewed(None, ("localhost",), Lives(), datetime.now(UTC))
-    (folder / "pair.pem").write_bytes(material.leaf_key + material.leaf)
-    (folder / "ca.crt").write_bytes(material.bundle)
-    return folder
-
-
-def server_tls(folder: Path, *, http2: bool = False) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "pair.pem")
-    if http2:
-        context.set_alpn_protocols(["h2"])
-    return context
-
-
-async def test_with_an_authority_the_server_is_verified_whatever_its_port(certificates: Path) -> None:
-    async with serving(answering(), server_tls(certificates)) as url:
-        by_name = HttpTarget("t", url.replace("127.0.0.1", "localhost"), tls_folder=certificates)
-        by_address = HttpTarget("t", url, tls_folder=certificates)
-        assert (await probe(by_name, 5)).successes == 5
-        refused = await probe(by_address, 5)
-        assert (refused.successes, list(refused.errors)) == (0, ["TLS: the certificate is not trusted"])
-        assert (await probe(HttpTarget("t", url), 5)).successes == 5, "without one, nothing is verified"
-
-
-@pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
-async def test_why_a_server_is_not_reached_is_said_without_addresses(http2: bool, certificates: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    nobody = await probe(HttpTarget("t", url, http2=http2), 5)
-    assert dict(nobody.errors) == {"cannot connect: Connection refused": 5}
-    unknown = await probe(HttpTarget("t", "http://nobody.invalid", http2=http2), 5)
-    assert dict(unknown.errors) == {"the name does not resolve": 5}
-    async with serving(answering(), server_tls(certificates)) as url:
-        other = await probe(HttpTarget("t", url, tls_folder=certificates, http2=http2), 5)
-    assert dict(other.errors) == {"TLS: the certificate is not trusted": 5}
-
-
-class Http2Server(asyncio.Protocol):
-    """Answers every request of an HTTP/2 connection with 200; `PIECES` of a body, one after another.
-
-    What was asked for, how often a connection was opened, and how many requests it may have at once: of the class.
-    """
-
-    PIECES = 1
-    STREAMS = 100
-    connections = 0
-    paths: ClassVar[list[bytes]] = []
-
-    def connection_made(self, transport: Any) -> None:
-        import h2.config
-        import h2.connection
-        import h2.settings
-
-        self._transport = transport
-        type(self).connections += 1
-        self._asked: dict[int, bytes] = {}
-        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=None))
-        self._h2.initiate_connection()
-        self._h2.update_settings({h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: self.STREAMS})
-        transport.write(self._h2.data_to_send())
-
-    def data_received(self, data: bytes) -> None:
-        import h2.events
-
-        for event in self._h2.receive_data(data):
-            if isinstance(event, h2.events.RequestReceived):
-                self._asked[event.stream_id or 0] = dict(event.headers or ())[b":path"]
-                self.paths.append(self._asked[event.stream_id or 0])
-            if isinstance(event, h2.events.DataReceived):
-                self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-            if isinstance(event, h2.events.StreamEnded):
-                assert event.stream_id is not None
-                self._answer(event.stream_id)
-        self._transport.write(self._h2.data_to_send())
-
-    def _answer(self, stream: int) -> None:
-        self._h2.send_headers(stream, [(":status", "200")])
-        self._send(stream, self.PIECES)
-
-    def _send(self, stream: int, left: int) -> None:
-        self._h2.send_data(stream, b"ok", end_stream=left == 1)
-        self._transport.write(self._h2.data_to_send())
-        if left > 1:
-            asyncio.get_running_loop().call_later(0.01, self._send, stream, left - 1)
-
-
-class SlowHttp2Server(Http2Server):
-    PIECES = 5
-
-
-class PickyHttp2Server(Http2Server):
-    """Answers the first and the last of four requests, and takes two at once."""
-
-    STREAMS = 2
-    connections = 0
-    paths: ClassVar[list[bytes]] = []
-
-    def _answer(self, stream: int) -> None:
-        if len(self.paths) in (1, 4):
-            super()._answer(stream)
-
-
-class MovedHttp2Server(Http2Server):
-    """Sends whoever asks for / to another path, and closes the connection of whoever asks for /gone."""
-
-    connections = 0
-    paths: ClassVar[list[bytes]] = []
-
-    def _answer(self, stream: int) -> None:
-        match self._asked[stream]:
-            case b"/":
-                self._h2.send_headers(stream, [(":status", "307"), ("location", "/there?a=b")], end_stream=True)
-            case b"/gone":
-                self._transport.abort()
-            case b"/reset":
-                self._h2.reset_stream(stream)
-            case _:
-                super()._answer(stream)
-
-
-@pytest.mark.parametrize("is_tls", [False, True], ids=["prior knowledge", "tls"])
-async def test_http2_requests_are_http2(is_tls: bool, certificates: Path) -> None:
-    loop = asyncio.get_running_loop()
-    context = server_tls(certificates, http2=True) if is_tls else None
-    server = await loop.create_server(Http2Server, "127.0.0.1", 0, ssl=context)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        url = f"{'https' if is_tls else 'http'}://127.0.0.1:{port}/"
-        tally = await probe(HttpTarget("t", url, http2=True), 10)
-    assert (tally.requests, tally.successes) == (10, 10), tally.errors
-
-
-async def test_an_answer_is_measured_until_its_last_byte_and_its_connection_used_again() -> None:
-    connections = set()
-
-    async def in_pieces(request: web.Request) -> web.StreamResponse:
-        connections.add(request.transport)
-        answer = web.StreamResponse()
-        await answer.prepare(request)
-        for _ in range(5):
-            await answer.write(b"ok")
-            await asyncio.sleep(0.01)
-        return answer
-
-    async with serving(in_pieces) as url, HttpProbe(HttpTarget("t", url), 30.0, CLOCK) as probing:
-        for _ in range(3):
-            probing.fire()
-            await probing.drained()
-    assert (probing.tally.successes, probing.tally.bytes, len(connections)) == (3, 30, 1)
-    assert min(probing.tally.delays_ms) >= 50
-    server = await asyncio.get_running_loop().create_server(SlowHttp2Server, "127.0.0.1", 0)
-    async with server:
-        tally = await probe(HttpTarget("t", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", http2=True), 3)
-    assert (tally.successes, tally.bytes) == (3, 30)
-    assert min(tally.delays_ms) >= 40
-
-
-async def test_an_http2_answer_waits_for_no_other() -> None:
-    server = await asyncio.get_running_loop().create_server(PickyHttp2Server, "127.0.0.1", 0)
-    async with server:
-        target = HttpTarget("t", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", http2=True)
-        async with HttpProbe(target, 2.0, CLOCK) as probing:
-            for count in (1, 3):
-                for _ in range(count):
-                    probing.fire()
-                await probing.drained()
-    assert (probing.tally.successes, dict(probing.tally.errors)) == (2, {"timeout": 2})
-    assert max(probing.tally.delays_ms) < 1000
-    assert PickyHttp2Server.connections == 2, "another one where the first takes no more requests"
-
-
-async def test_http2_requests_follow_redirects_and_survive_a_lost_connection() -> None:
-    body = b"x" * (1 << 20)
-    server = await asyncio.get_running_loop().create_server(MovedHttp2Server, "127.0.0.1", 0)
-    async with server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        moved = await probe(HttpTarget("t", f"{url}/", "POST", {"Connection": "close"}, body, http2=True), 2)
-        assert (moved.successes, moved.bytes, MovedHttp2Server.connections) == (2, 4, 1), moved
-        assert sorted(MovedHttp2Server.paths) == [b"/", b"/", b"/there?a=b", b"/there?a=b"]
-        for path in ("gone", "reset"):
-            lost = await probe(HttpTarget("t", f"{url}/{path}", http2=True), 3)
-            assert dict(lost.errors) == {"the connection was closed without an answer": 3}
-
-
-async def test_an_answer_that_breaks_off_is_none() -> None:
-    async def broken(request: web.Request) -> web.StreamResponse:
-        answer = web.StreamResponse(headers={"Content-Length": "10"})
-        await answer.prepare(request)
-        await answer.write(b"ok")
-        assert request.transport is not None
-        request.transport.close()
-        return answer
-
-    async with serving(broken) as url:
-        tally = await probe(HttpTarget("t", url), 3)
-    assert (tally.successes, dict(tally.errors)) == (0, {"the connection was closed within an answer": 3})
 
 
 async def test_s69_what_cannot_be_sent_in_time_is_counted() -> None:
@@ -359,195 +83,6 @@ async def test_the_echo_drops_its_share_and_only_on_its_node() -> None:
         tally = await probe(HttpTarget("t", url))
     assert 0 < tally.successes < 20
     assert list(tally.errors) == ["the connection was closed without an answer"]
-
-
-# -- DNS ------------------------------------------------------------------------------------------------------------
-
-
-class DnsServer(asyncio.DatagramProtocol):
-    def __init__(self, code: dns.rcode.Rcode, delay_s: float = 0.0) -> None:
-        self._code = code
-        self._delay_s = delay_s
-
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-
-    def datagram_received(self, data: bytes, addr: Any) -> None:
-        answer = dns.message.make_response(dns.message.from_wire(data))
-        answer.set_rcode(self._code)
-        asyncio.get_running_loop().call_later(self._delay_s, self._transport.sendto, answer.to_wire(), addr)
-
-
-async def ask(target: DnsTarget, *, timeout_s: float = 30.0) -> Tally:
-    async with DnsProbe(target, timeout_s, CLOCK) as probing:
-        for _ in range(20):
-            probing.fire()
-        await probing.drained()
-    return probing.tally
-
-
-@pytest.mark.parametrize(("code", "succeeds"), [("NOERROR", True), ("NXDOMAIN", False), ("SERVFAIL", False)])
-async def test_s66_the_code_of_an_answer_counts(code: str, succeeds: bool) -> None:
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(
-        lambda: DnsServer(dns.rcode.from_text(code)), local_addr=("127.0.0.1", 0)
-    )
-    tally = await ask(DnsTarget("t", "127.0.0.1", transport.get_extra_info("sockname")[1], "example.org"))
-    transport.close()
-    assert (tally.requests, tally.successes) == (20, 20 if succeeds else 0)
-    assert dict(tally.codes) == {code: 20}
-    assert dict(tally.errors) == ({} if succeeds else {f"rcode {code}": 20})
-
-
-class DelayingDnsServer(DnsServer):
-    """Each answer moves the clock that the agent reads."""
-
-    def __init__(self, clock: ManualClock, delays_ms: list[int]) -> None:
-        super().__init__(dns.rcode.NOERROR)
-        self._clock = clock
-        self._delays_ms = delays_ms
-        self._answers: set[asyncio.Task[None]] = set()
-
-    def datagram_received(self, data: bytes, addr: Any) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer(data, addr))
-        self._answers.add(task)
-        task.add_done_callback(self._answers.discard)
-
-    async def _answer(self, data: bytes, addr: Any) -> None:
-        await self._clock.advance(self._delays_ms.pop() / 1000)
-        super().datagram_received(data, addr)
-
-
-async def test_injected_latency_of_dns_shows_in_the_percentiles() -> None:
-    clock = ManualClock()
-    server = DelayingDnsServer(clock, [10] * 45 + [100] * 5)
-    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-        lambda: server, local_addr=("127.0.0.1", 0)
-    )
-    target = DnsTarget("t", "127.0.0.1", transport.get_extra_info("sockname")[1], "example.org")
-    async with DnsProbe(target, 30.0, clock) as probing:
-        for _ in range(50):
-            probing.fire()
-            await probing.drained()
-    transport.close()
-    assert probing.tally.successes == 50
-    found = latencies(probing.tally.delays_ms, whole=True).percentiles
-    assert found == pytest.approx({50: 10, 90: 10, 95: 100, 99: 100}, abs=2)
-
-
-async def test_a_silent_dns_server_times_out() -> None:
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0))
-    tally = await ask(DnsTarget("t", "127.0.0.1", transport.get_extra_info("sockname")[1], "a.b"), timeout_s=0.1)
-    transport.close()
-    assert dict(tally.errors) == {"timeout": 20}
-
-
-def test_an_answer_to_another_question_is_none() -> None:
-    query = Query("example.org", "A")
-    answer = dns.message.make_response(dns.message.from_wire(query.wire(7)))
-    assert query.code(answer.to_wire()) == "NOERROR"
-    assert Query("example.com", "A").code(answer.to_wire()) == ""
-    assert query.code(query.wire(7)) == "", "a query is no answer"
-    assert query.code(b"") == ""
-
-
-def is_answering(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-        client.settimeout(0.5)
-        client.connect(("127.0.0.1", port))
-        try:
-            client.send(Query("known.test", "A").wire(1))
-            return bool(client.recv(512))
-        except OSError:
-            return False
-
-
-@pytest.fixture(scope="module")
-def unbound(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[tuple[int, int]]:
-    """A real resolver: one name, over UDP, TCP and TLS."""
-    program, environment = ensure_unbound()
-    folder = tmp_path_factory.mktemp("unbound")
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            ports.append(free.getsockname()[1])
-    (folder / "unbound.conf").write_text(f"""
-server:
-  directory: "{folder}"
-  chroot: ""
-  username: ""
-  pidfile: "{folder}/unbound.pid"
-  use-syslog: no
-  interface: 127.0.0.1@{ports[0]}
-  interface: 127.0.0.1@{ports[1]}
-  tls-port: {ports[1]}
-  tls-service-pem: "{certificates}/pair.pem"
-  tls-service-key: "{certificates}/pair.pem"
-  incoming-num-tcp: 100
-  access-control: 127.0.0.0/8 allow
-  module-config: "iterator"
-  local-zone: "test." static
-  local-data: "known.test. A 192.0.2.1"
-remote-control:
-  control-enable: no
-""")
-    command = [str(program), "-d", "-c", str(folder / "unbound.conf")]
-    process = subprocess.Popen(command, env={**os.environ, **environment})
-    try:
-        # What is sent before its sockets are the ones it reads is lost: an answer says that it is ready.
-        assert until(lambda: is_answering(ports[0]) and process.poll() is None, 60)
-        yield ports[0], ports[1]
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-@pytest.mark.parametrize("protocol", ["udp", "tcp", "tcp-tls"])
-async def test_a_real_resolver_answers_over_every_protocol(unbound: tuple[int, int], protocol: Any) -> None:
-    port = unbound[1] if protocol == "tcp-tls" else unbound[0]
-    known = await ask(DnsTarget("t", "127.0.0.1", port, "known.test", protocol=protocol))
-    unknown = await ask(DnsTarget("t", "127.0.0.1", port, "unknown.test", protocol=protocol))
-    assert (known.successes, dict(known.codes)) == (20, {"NOERROR": 20}), known.errors
-    assert (unknown.successes, dict(unknown.codes)) == (0, {"NXDOMAIN": 20})
-
-
-# -- IPv6 -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
-async def test_http_over_ipv6(http2: bool) -> None:
-    if http2:
-        server = await asyncio.get_running_loop().create_server(Http2Server, "::1", 0)
-        async with server:
-            tally = await probe(HttpTarget("t", f"http://[::1]:{server.sockets[0].getsockname()[1]}/", http2=True))
-    else:
-        async with serving(answering(), host="::1") as url:
-            tally = await probe(HttpTarget("t", url))
-    assert (tally.successes, tally.errors) == (20, {})
-
-
-async def test_https_over_ipv6_is_verified_where_there_is_an_authority(certificates: Path) -> None:
-    async with serving(answering(), server_tls(certificates), host="::1") as url:
-        anybody = await probe(HttpTarget("t", url))
-        verified = await probe(HttpTarget("t", url, tls_folder=certificates))
-    assert (anybody.successes, anybody.errors) == (20, {})
-    assert dict(verified.errors) == {"TLS: the certificate is not trusted": 20}, "it does not name the address"
-
-
-async def test_dns_over_ipv6_asks_for_aaaa() -> None:
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(lambda: DnsServer(dns.rcode.NOERROR), local_addr=("::1", 0))
-    try:
-        user = {"targetUser": {"server": "::1", "port": transport.get_extra_info("sockname")[1]}}
-        spec = msgspec.convert({"target": user, "request": {"domain": "known.test"}}, NetdnsSpec)
-        (target,) = dns_targets(spec, ())
-        tally = await ask(target)
-    finally:
-        transport.close()
-    assert (target.record, target.name) == ("AAAA", "typeAAAA_::1_known.test")
-    assert (tally.successes, dict(tally.codes)) == (20, {"NOERROR": 20})
 
 
 async def test_agents_reach_each_other_over_ipv6_by_pod_and_by_service() -> None:
@@ -589,7 +124,16 @@ def test_additional_addresses_beyond_the_bound_are_a_target_that_fails() -> None
     assert problem == "pod p has 300 additional addresses, of which 256 are tested"
 
 
-# -- whole rounds ---------------------------------------------------------------------------------------------------
+def test_an_additional_address_that_is_wanted_and_missing_is_a_target_that_fails() -> None:
+    status = json.dumps([{"ips": ["10.1.0.1"]}])
+    pod = {"metadata": {"name": "p", "annotations": {"status": status}}, "spec": {"nodeName": "n"}}
+    near = Surroundings(pods=[msgspec.convert(pod, TargetPod)], multus_annotation="status")
+    others = {"endpoint": False, "clusterIP": False, "nodePort": False}
+    spec = msgspec.convert({"target": {"ipv4": True, "ipv6": True, "multusInterface": True, **others}}, NetReachSpec)
+    assert [(each.name, each.problem) for each in net_reach_targets(spec, near)] == [
+        ("AgentPodV4IP_p_10.1.0.1", ""),
+        ("AgentPodV6IP_p_multus", "pod p has no additional IPv6 address in its annotation status"),
+    ]
 
 
 class Posted(Worker):
@@ -729,11 +273,63 @@ async def test_a_token_leaves_the_machine_over_tls_only(url: str, may: bool, tok
 async def test_s69_a_round_beyond_its_deadline_still_reports() -> None:
     worker = Posted()
     async with serving(answering()) as url:
-        spec = {"target": {"host": url, "method": "GET"}, "request": {"qps": 5, "durationInSecond": 60}}
+        spec = {
+            "target": {"host": url, "method": "GET"},
+            "request": {"qps": 5, "durationInSecond": 60, "perRequestTimeoutInMS": 30000},
+        }
         await worker.run_round("AppHttpHealthy", task_of(AppHttpHealthy, spec, left_s=1))
     (report,) = worker.reports
     assert report["roundResult"] == "fail"
     assert "deadline" in report["reasonsForFailure"]
+    (detail,) = report["taskAppHealthy"]["roundTaskDetail"]
+    assert 1 <= detail["requestCounts"] < 300, "what was measured until then is not lost"
+    assert "unsent" in detail["reasonsForFailure"]
+
+
+async def test_a_round_whose_deadline_is_no_time_still_reports() -> None:
+    worker, task = Posted(), task_of(AppHttpHealthy, {"target": {"host": "http://127.0.0.1:1", "method": "GET"}})
+    record = msgspec.structs.replace(task.status.history[0], dead_line_time_stamp="soon")
+    status = msgspec.structs.replace(task.status, history=[record])
+    await worker.run_round("AppHttpHealthy", msgspec.structs.replace(task, status=status))
+    assert worker.reports[0]["roundResult"] == "fail"
+
+
+class Watched(list[Any]):
+    """Tasks as a mirror holds them."""
+
+    def subscribe(self, wakeup: asyncio.Event) -> Any:
+        self.wakeup = wakeup
+        return self
+
+    def drain(self) -> None:
+        pass
+
+
+async def test_a_round_that_breaks_ends_no_other_and_what_is_deleted_is_forgotten() -> None:
+    rounds: list[str] = []
+
+    class Breaking(Posted):
+        async def run_round(self, kind: str, task: Any) -> None:
+            rounds.append(task.metadata.name)
+            raise RuntimeError("a bug")
+
+    def due(name: str) -> Any:
+        task = task_of(AppHttpHealthy, {})
+        metadata = msgspec.structs.replace(task.metadata, name=name, uid=name)
+        actors = [Actor(pod="pod", uid="uid", node="node-1")]
+        return msgspec.structs.replace(
+            task, metadata=metadata, status=msgspec.structs.replace(task.status, actors=actors)
+        )
+
+    tasks: Any = Watched([due("a")])
+    agent = Agent(Breaking(), AgentOptions("pod", "uid", "node-1", "ns"), {"AppHttpHealthy": tasks})
+    running = asyncio.create_task(agent.run())
+    await settle()
+    tasks[:] = [due("b")]
+    tasks.wakeup.set()
+    await settle()
+    assert (rounds, agent._begun, running.done()) == (["a", "b"], {"b": 1}, False)
+    running.cancel()
 
 
 async def test_s69_a_bug_of_the_agent_still_reports(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -748,12 +344,6 @@ async def test_s69_a_bug_of_the_agent_still_reports(monkeypatch: pytest.MonkeyPa
     assert "a bug" in worker.reports[0]["reasonsForFailure"]
 
 
-@pytest.mark.parametrize("http2", [False, True])
-async def test_an_address_that_is_none_is_named_as_such(http2: bool) -> None:
-    tally = await probe(HttpTarget("t", "http://", http2=http2), 2)
-    assert dict(tally.errors) == {"the address is invalid": 2}
-
-
 async def test_a_target_that_cannot_be_probed_costs_no_other_its_results(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("x")
     broken = HttpTarget("broken", "https://127.0.0.1:1", tls_folder=tmp_path)
@@ -761,30 +351,12 @@ async def test_a_target_that_cannot_be_probed_costs_no_other_its_results(tmp_pat
     odd = DnsTarget("odd", "127.0.0.1", 53, "a..b")
     request = DnsRequest(qps=1, duration_in_second=1)
     worker = Posted()
-    found = [await worker._target(each, request, Expectation(), whole=False) for each in (broken, unknown, odd)]
+    late_s = asyncio.get_running_loop().time() + 60
+    found = [await worker._target(each, request, Expectation(), late_s, whole=False) for each in (broken, unknown, odd)]
     assert [each.target.name for each in found] == ["broken", "unknown", "odd"]
     assert found[0].reason.startswith("ca.crt of the TLS Secret cannot be used:")
     assert found[1].reason == "the name of the server does not resolve"
     assert found[2].reason.startswith("the agent cannot probe it: EmptyLabel")
-
-
-@pytest.mark.parametrize(
-    ("protocol", "ports", "port"),
-    [
-        ("udp", [(80, "TCP", "http"), (443, "TCP", "https"), (53, "UDP", "dns"), (53, "TCP", "dns-tcp")], 53),
-        ("tcp-tls", [(80, "TCP", "http"), (53, "TCP", "dns-tcp"), (853, "TCP", "dns-tls")], 853),
-        ("tcp-tls", [(80, "TCP", "http"), (53, "TCP", "dns-tcp")], 53),
-        ("tcp", [(9153, "TCP", "metrics"), (5353, "TCP", "dns-tcp"), (5353, "UDP", "dns")], 5353),
-        ("udp", [(9153, "TCP", "metrics"), (10053, "UDP", "")], 10053),
-        ("udp", [(1053, "TCP", "")], 1053),
-        ("udp", [], 53),
-    ],
-)
-def test_the_port_of_a_dns_service_is_that_of_the_protocol(protocol: Any, ports: Any, port: int) -> None:
-    listed = [{"port": number, "protocol": kind, "name": name} for number, kind, name in ports]
-    service = msgspec.convert({"spec": {"clusterIP": "10.0.0.10", "ports": listed}}, TargetService)
-    spec = msgspec.convert({"target": {"targetDns": {}}, "request": {"protocol": protocol}}, NetdnsSpec)
-    assert [(each.server, each.port) for each in dns_targets(spec, [service])] == [("10.0.0.10", port)]
 
 
 def test_an_address_of_any_length_leaves_room_in_the_report() -> None:

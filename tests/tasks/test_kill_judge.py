@@ -29,8 +29,9 @@ def round_written(number: int, status: str, **more: Any) -> dict[str, Any]:
     return event("patch", "netreaches", {"status": written}, "status")
 
 
-def reported(uid: str, number: int) -> dict[str, Any]:
-    return event("create", "taskreports", {"spec": {"taskUID": uid, "roundNumber": number}})
+def reported(uid: str, number: int, name: str = "report") -> dict[str, Any]:
+    body = {"metadata": {"name": f"{name}-{uid}-{number}"}, "spec": {"taskUID": uid, "roundNumber": number}}
+    return event("create", "taskreports", body)
 
 
 GOOD = [
@@ -72,6 +73,14 @@ def test_a_task_of_the_same_name_starts_its_rounds_anew() -> None:
     again = [event("create", "netreaches"), event("create", "daemonsets", owned("d", "b")), round_written(1, "ongoing")]
     assert judge([*GOOD, *again, reported("b", 1), reported("b", 2)], ["a", "b"], ENDED) == []
     assert judge([*GOOD, *again, reported("b", 2)], ["a", "b"], ENDED) == ["no report of b on round 1"]
+
+
+def test_a_late_repeat_for_a_deleted_task_is_no_second_report() -> None:
+    again = [event("create", "netreaches"), event("create", "daemonsets", owned("d", "b")), round_written(1, "ongoing")]
+    life = [*GOOD, *again, reported("b", 1), reported("b", 2)]
+    assert judge([*life, reported("a", 1)], ["a", "b"], ENDED) == []
+    assert judge([*life, reported("a", 1, "other")], ["a", "b"], ENDED) == ["2 times: report of a on round 1"]
+    assert judge([*life, reported("b", 1)], ["a", "b"], ENDED) == ["2 times: report of b on round 1"]
 
 
 @pytest.mark.parametrize(

@@ -497,6 +497,19 @@ def test_a_suspended_task_starts_no_round_and_goes_on_when_it_is_resumed() -> No
     assert world.task.status.history[0].status == "ongoing"
 
 
+@pytest.mark.parametrize(
+    ("schedule", "zone", "words"), [("x 1", "", "two whole numbers"), ("0 9 * * *", "Nowhere/Here", "no time zone")]
+)
+def test_a_schedule_that_came_past_the_webhook_is_said_to_be_wrong(schedule: str, zone: str, words: str) -> None:
+    spec = {**SPEC, "schedule": {"schedule": schedule}}
+    world = World(make_task(spec=spec, annotations={"tasks.fairlead.io/time-zone": zone}))
+    world.make_ready("node-1")
+    world.settle()
+    (found,) = [each for each in world.task.status.conditions if each.type == "RoundRunning"]
+    assert (found.status, found.reason) == ("False", "BadSchedule")
+    assert words in found.message
+
+
 def test_run_now_of_a_suspended_task_holds_until_it_is_resumed() -> None:
     spec = {**SPEC, "schedule": {"schedule": "30 60", "roundTimeoutMinute": 5, "roundNumber": -1}}
     world = World(make_task(spec=spec))

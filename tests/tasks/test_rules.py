@@ -149,10 +149,26 @@ def test_s59_hosts_as_users_write_them_are_accepted(host: str) -> None:
         ("Netdns", {"target": {"targetDns": {"serviceName": "x"}}}, "spec.target.targetDns.serviceNamespace"),
         ("Netdns", {"target": {}}, "spec.target.targetUser"),
         ("Netdns", {"request": {"domain": "a..b"}}, "spec.request.domain"),
+        ("Netdns", {"target": {"targetUser": {"server": "a\0b"}}}, "spec.target.targetUser.server"),
+        ("Netdns", {"target": {"targetUser": {"server": "x" * 254}}}, "spec.target.targetUser.server"),
+        ("AppHttpHealthy", {"target": {**HTTP, "host": "http://a\n.example.org"}}, "spec.target.host"),
     ],
 )  # fmt: skip
 def test_s60_what_the_original_lets_through_is_refused_with_its_field(kind: str, spec: Any, path: str) -> None:
     assert admit(kind, **spec) == [path]
+
+
+@pytest.mark.parametrize("value", ["", 0, False, [], {}], ids=repr)
+@pytest.mark.parametrize(
+    ("kind", "block", "field", "own"),
+    [("NetReach", "agentSpec", "kind", str), *((kind, "request", "qps", int) for kind in TARGETS),
+     ("Netdns", "request", "domain", str), ("Netdns", "request", "protocol", str)],
+)  # fmt: skip
+def test_only_what_is_empty_and_of_its_own_type_is_taken_for_absent(
+    kind: str, block: str, field: str, own: type, value: Any
+) -> None:
+    spec: Any = {block: {field: value}}
+    assert set(admit(kind, **spec)) == (set() if type(value) is own else {f"spec.{block}.{field}"})
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -85,6 +85,16 @@ async def test_omitted_blocks_are_filled_in_by_a_patch() -> None:
     assert patch["value"]["target"]["ipv6"] is False
 
 
+@pytest.mark.parametrize(("duration", "words"), [(54, ""), (55, "write at most 54"), (60, "write at most 54")])
+async def test_requests_for_as_long_as_the_round_are_allowed_with_a_warning(duration: int, words: str) -> None:
+    schedule = {"schedule": "0 1", "roundTimeoutMinute": 1}
+    spec = {**SPEC, "schedule": schedule, "request": {"durationInSecond": duration}}
+    verdict = await webhooks(Guard(True))._validate(review(spec))
+    assert verdict.allowed
+    assert len(verdict.warnings) == bool(words)
+    assert all(words in each for each in verdict.warnings)
+
+
 async def test_an_update_of_the_spec_is_refused() -> None:
     verdict = await webhooks(Guard(True))._validate(review({"x": 1}, "NetReach", "UPDATE"))
     assert (verdict.allowed, verdict.code) == (False, 422)

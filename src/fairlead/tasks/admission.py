@@ -21,8 +21,12 @@ Json = dict[str, Any]
 TLS_KEYS: Final = ("ca.crt", "tls.crt", "tls.key")
 MOST_CAUSES: Final = 50
 MOST_HOST: Final = 2048
+REPORTING_S: Final = 6
+"""What a round needs besides its requests: its agents learn of it, and keep five seconds for their reports."""
 _DOMAIN: Final = re.compile(r"[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*\.[a-zA-Z]{2,}")
 _QUERY_NAME: Final = re.compile(r"(?=.{1,254}\Z)(\*|[a-zA-Z0-9_-]{1,63})(\.[a-zA-Z0-9_-]{1,63})*\.?")
+_CONTROL: Final = re.compile(r"[\0-\x1f\x7f]")
+_SERVER: Final = re.compile(r"[!-~]{1,253}")
 _HEADER: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+:[^\r\n\0]*")
 # Zero, or an empty text, and absent are one thing for these: the default.
 _ZERO_IS_ABSENT: Final = dict(
@@ -99,7 +103,7 @@ def mutate(kind: str, spec: Any, options: AdmissionOptions, facts: Facts) -> Any
         grace = agent.get("terminationGracePeriodMinutes")
         found["agentSpec"] = {
             **agent,
-            "kind": agent.get("kind") or "DaemonSet",
+            "kind": "DaemonSet" if agent.get("kind") in (None, "") else agent["kind"],
             "terminationGracePeriodMinutes": options.grace_minutes if grace is None else grace,
         }
     return found
@@ -125,7 +129,12 @@ def _request_block(block: Any, options: AdmissionOptions) -> Any:
         }
     if not isinstance(block, dict):
         return block
-    return {name: _ZERO_IS_ABSENT.get(name, value) if value in (0, "") else value for name, value in block.items()}
+    return {name: _ZERO_IS_ABSENT[name] if _is_zero(name, value) else value for name, value in block.items()}
+
+
+def _is_zero(name: str, value: Any) -> bool:
+    """Of the field's own type: the schema refuses others."""
+    return name in _ZERO_IS_ABSENT and type(value) is type(_ZERO_IS_ABSENT[name]) and not value
 
 
 def validate(
@@ -146,6 +155,17 @@ def validate(
         causes.append(Cause("spec.expect", "name a successRate from 0 to 1 or a meanAccessDelayInMs"))
     causes += _agent_causes(spec.get("agentSpec"))
     return (causes + annotation_causes(annotations))[:MOST_CAUSES]
+
+
+def round_warnings(spec: Json) -> tuple[str, ...]:
+    """What is allowed, as it is by kdoctor, and cannot succeed: requests for as long as the round may last."""
+    duration = (spec.get("request") or {}).get("durationInSecond", 0)
+    timeout = (spec.get("schedule") or {}).get("roundTimeoutMinute", 60)
+    if duration + REPORTING_S <= timeout * 60:
+        return ()
+    most = timeout * 60 - REPORTING_S
+    why = f"a round of {timeout * 60} s has no time to report {duration} s of requests and will fail"
+    return (f"spec.request.durationInSecond: {why}: write at most {most}, or a longer roundTimeoutMinute",)
 
 
 def _schedule_causes(spec: Json, annotations: dict[str, str], now: datetime) -> list[Cause]:
@@ -245,6 +265,8 @@ def host_problem(host: str) -> str:
     example = "write one such as http://10.0.0.1, http://[fd00::1]:80 or https://example.org/path"
     if len(host) > MOST_HOST:
         return f"has {len(host)} characters: write at most {MOST_HOST}"
+    if _CONTROL.search(host):
+        return f"{host[:200]!r} has control characters; {example}"
     try:
         parts = urlsplit(host)
         name = parts.hostname or ""
@@ -281,6 +303,10 @@ def _dns_causes(spec: Json, target: Json) -> list[Cause]:
         causes.append(Cause("spec.target.targetUser", "is missing: write targetUser with a server, or targetDns"))
     if user is not None and not user.get("server"):
         causes.append(Cause("spec.target.targetUser.server", "is missing: write the server's address"))
+    elif user is not None and not _SERVER.fullmatch(user["server"]):
+        causes.append(
+            Cause("spec.target.targetUser.server", f"{user['server'][:100]!r} is neither an address nor a name")
+        )
     if dns is not None and dns.get("serviceName") and not dns.get("serviceNamespace"):
         causes.append(Cause("spec.target.targetDns.serviceNamespace", "is missing: write the Service's namespace"))
     domain = (spec.get("request") or {}).get("domain")

@@ -38,7 +38,7 @@ from fairlead.tasks.plan import (
 )
 from fairlead.tasks.report_address import ADDRESS_MAPS, KEY, is_private, shared_url, without_reserved
 from fairlead.tasks.sharing import Sharer, needs_carrier, shared_carrier, sharers, task_reference, with_own_agents
-from fairlead.tasks.spec import KINDS, TASK_REPORTS, AppHttpHealthySpec, Task, TaskReport
+from fairlead.tasks.spec import KINDS, TASK_REPORTS, AppHttpHealthySpec, Task
 from fairlead.tasks.templates import (
     AUDIENCE,
     COMPONENT,
@@ -528,6 +528,3 @@ def _prefixed(kind: str) -> Callable[[Delta[Any]], Iterable[str]]:
 def _by_report(delta: Delta[ReportHead]) -> Iterable[str]:
     heads = [each.spec for each in (delta.old, delta.new) if each is not None]
     return {f"{each.task_kind}/{each.task_name}" for each in heads if each.task_kind in KINDS}
-
-
-__all__ = ["Families", "TaskController", "TaskMirrors", "TaskReport"]

@@ -62,6 +62,3 @@ def unlisted_pods(slices: Sequence[Iterable[CarrierEndpoints]], actors: Iterable
     """Names of the actors that a Service does not list as ready; `slices` by Service."""
     listed = [{uid for each in of_service for uid in each.ready_uids} for of_service in slices]
     return sorted(actor.pod for actor in actors if any(actor.uid not in uids for uids in listed))
-
-
-__all__ = ["ENDPOINT_SLICES", "CarrierEndpoints", "probed_services", "unlisted_pods"]

@@ -19,7 +19,7 @@ from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
 from fairlead.model.owners import is_controlled_by
 from fairlead.model.times import EARLIEST, bounded_time
 from fairlead.tasks import rounds, sharing, spec
-from fairlead.tasks.admission import start_with
+from fairlead.tasks.admission import REPORTING_S, start_with
 from fairlead.tasks.carrier import (
     CONFIG_MAPS,
     HASH_ANNOTATION,
@@ -49,8 +49,6 @@ LATE_REPORTS_S: Final = 15.0
 """How long after the end reports of silent agents are waited for before their carrier goes."""
 ROLLOUT_S: Final = 30.0
 """How long a round waits until the pods of an older template are replaced."""
-REPORTING_S: Final = 6.0
-"""What a round needs besides its requests: its agents learn of it, and keep five seconds for their reports."""
 PARTS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (SERVICES, INGRESSES, SECRETS, CONFIG_MAPS)}
 
 
@@ -534,7 +532,7 @@ def _carrier_condition(
     rest = f"not ready on: {', '.join(waiting[:20])}" if waiting else ""
     if runtime == "created":
         return Condition(type=CARRIER_READY, status="True", reason="Ready", message=rest)
-    since = next((each for each in status.conditions if each.type == CARRIER_READY), None)
+    since = _condition(status, CARRIER_READY)
     started = bounded_time(since.last_transition_time if since else None, now)
     is_late = (now - started).total_seconds() > options.creation_deadline_s
     message = rest or "no pod yet: does any node match agentSpec.affinity?"
@@ -555,9 +553,8 @@ def _round_condition(seen: Observed, status: TaskStatus, options: PlanOptions, n
         waits = (is_rolling(seen), "WaitingForRollout"), (now < agents_at(seen, options), "WaitingForAgents")
         reason = next((name for is_so, name in waits if is_so), "WaitingForEndpoints")
         return Condition(type=ROUND_RUNNING, status="False", reason=reason)
-    block = seen.task.spec.schedule or SchedulePlan(schedule="0 60")
     try:
-        parse_schedule(block.schedule or "0 60")
+        round_plan(seen.task, options)
     except BadSchedule as problem:
         return Condition(type=ROUND_RUNNING, status="False", reason="BadSchedule", message=str(problem)[:1000])
     return Condition(type=ROUND_RUNNING, status="False", reason="Waiting")

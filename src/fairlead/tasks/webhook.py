@@ -101,9 +101,8 @@ class TaskWebhooks:
             return _verdict([Cause("spec", "must be an object")])
         facts = await self._facts(review, spec)
         try:
-            return _verdict(
-                admission.validate(kind, spec, annotations, await self._options(), facts, self._clock.now())
-            )
+            causes = admission.validate(kind, spec, annotations, await self._options(), facts, self._clock.now())
+            return _verdict(causes) if causes else Verdict(warnings=admission.round_warnings(spec))
         except (TypeError, AttributeError, ValueError) as problem:
             # The schema comes first on every server; whoever leaves it out gets the plain answer.
             return _verdict([Cause("spec", f"is not what the schema of {kind} asks for: {problem}")])

@@ -7,7 +7,7 @@ requests a second to a server that takes 300 ms, 570 ms were measured in every s
 import asyncio
 import ssl
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import h2.config
 import h2.connection
@@ -17,8 +17,12 @@ import h2.exceptions
 import h2.settings
 import httpx
 
+from fairlead.cluster.clock import Clock
+
 SIZE: Final = "fairlead.size"
 """The extension of a response that says how many bytes its body had; the body itself is not kept."""
+SPAN: Final = "fairlead.span"
+"""The extension that says when the request was sent, less what connecting took, and when its last byte came."""
 MOST_WINDOW: Final = (1 << 31) - 1
 CONFIG: Final = h2.config.H2Configuration(header_encoding=None)
 # They are of a connection, and HTTP/2 has none of them.
@@ -34,27 +38,46 @@ class _Exchange:
     status: int = 0
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     size: int = 0
+    sent_s: float = 0.0
+    ended_s: float = 0.0
 
 
-class _Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+class _Connection(asyncio.Protocol):
+    def __init__(self, clock: Clock) -> None:
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the server has told its settings."""
         self.is_closed = False
+        """For new requests; those under way may still be answered."""
+        self.is_over = False
+        self._clock = clock
         self._h2 = h2.connection.H2Connection(CONFIG)
         self._exchanges: dict[int, _Exchange] = {}
-        self._writer = writer
+        self._transport: asyncio.WriteTransport
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
         codes = h2.settings.SettingCodes
         values = {codes.ENABLE_PUSH: 0, codes.INITIAL_WINDOW_SIZE: 1 << 24}
         self._h2.local_settings = h2.settings.Settings(initial_values=values)
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(1 << 24)
         self._write()
-        self._reading = asyncio.create_task(self._read(reader))
 
-    @property
-    def is_over(self) -> bool:
-        return self._reading.done()
+    def data_received(self, data: bytes) -> None:
+        arrived_s = self._clock.elapsed_s()
+        try:
+            for event in self._h2.receive_data(data):
+                self._take(event, arrived_s)
+        except (h2.exceptions.ProtocolError, KeyError, ValueError):
+            self.close()  # it does not speak HTTP/2
+            return
+        self._write()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closed = self.is_over = True
+        for future in (self.ready, *(each.answered for each in self._exchanges.values())):
+            if not future.done():
+                future.set_exception(httpx.RemoteProtocolError("the connection was closed"))
 
     @property
     def has_room(self) -> bool:
@@ -68,6 +91,7 @@ class _Connection:
         try:
             self._h2.send_headers(stream, head, end_stream=not body)
             self._send(stream, exchange)
+            exchange.sent_s = self._clock.elapsed_s()
             self._write()
             await exchange.answered
         finally:
@@ -76,33 +100,17 @@ class _Connection:
                 self._give_up(stream)
         return exchange
 
-    async def _read(self, reader: asyncio.StreamReader) -> None:
-        """Until the connection is closed: by the server, or because it does not speak HTTP/2."""
-        try:
-            while data := await reader.read(1 << 16):
-                for event in self._h2.receive_data(data):
-                    self._take(event)
-                self._write()
-        except (OSError, h2.exceptions.ProtocolError, KeyError, ValueError):
-            pass  # who waits is told below
-        finally:
-            self.close()
-            for future in (self.ready, *(each.answered for each in self._exchanges.values())):
-                if not future.done():
-                    future.set_exception(httpx.RemoteProtocolError("the connection was closed"))
-
     def close(self) -> None:
         """At once: a server that does not take leave must hold nothing open."""
         self.is_closed = True
-        self._writer.transport.abort()
-        self._reading.cancel()
+        self._transport.abort()
 
-    def _take(self, event: h2.events.Event) -> None:
+    def _take(self, event: h2.events.Event, arrived_s: float) -> None:
         if isinstance(event, h2.events.RemoteSettingsChanged):
             if not self.ready.done():
                 self.ready.set_result(None)
         elif isinstance(event, h2.events.ConnectionTerminated):
-            self.is_closed = True  # for new requests; those under way may still be answered
+            self.is_closed = True
         if isinstance(event, h2.events.RemoteSettingsChanged | h2.events.WindowUpdated):
             for stream, each in self._exchanges.items():
                 self._send(stream, each)
@@ -118,6 +126,7 @@ class _Connection:
             case h2.events.DataReceived():
                 exchange.size += len(event.data)
             case h2.events.StreamEnded():
+                exchange.ended_s = arrived_s
                 exchange.answered.set_result(None)
             case h2.events.StreamReset():
                 exchange.answered.set_exception(httpx.RemoteProtocolError("the request was refused"))
@@ -140,13 +149,14 @@ class _Connection:
 
     def _write(self) -> None:
         if data := self._h2.data_to_send():
-            self._writer.write(data)
+            self._transport.write(data)
 
 
 class Http2Transport(httpx.AsyncBaseTransport):
     """Connections by origin; another one only where the server allows no more requests on those there are."""
 
-    def __init__(self, tls: ssl.SSLContext) -> None:
+    def __init__(self, tls: ssl.SSLContext, clock: Clock) -> None:
+        self._clock = clock
         self._tls = tls
         self._tls.set_alpn_protocols(["h2"])
         self._connections: dict[tuple[str, str, int], list[_Connection]] = {}
@@ -164,9 +174,13 @@ class Http2Transport(httpx.AsyncBaseTransport):
             (b":path", url.raw_path),
             *((name.lower(), value) for name, value in request.headers.raw if name.lower() not in NOT_SENT),
         ]
-        exchange = await (await self._connection(origin)).request(head, body)
+        began_s = self._clock.elapsed_s()
+        connection = await self._connection(origin)
+        connecting_s = self._clock.elapsed_s() - began_s
+        exchange = await connection.request(head, body)
         headers = [(name, value) for name, value in exchange.headers if not name.startswith(b":")]
-        return httpx.Response(exchange.status, headers=headers, extensions={SIZE: exchange.size})
+        extensions = {SIZE: exchange.size, SPAN: (exchange.sent_s - connecting_s, exchange.ended_s)}
+        return httpx.Response(exchange.status, headers=headers, extensions=extensions)
 
     async def _connection(self, origin: tuple[str, str, int]) -> _Connection:
         async with self._opening.setdefault(origin, asyncio.Lock()):
@@ -180,8 +194,9 @@ class Http2Transport(httpx.AsyncBaseTransport):
 
     async def _open(self, scheme: str, host: str, port: int) -> _Connection:
         tls = self._tls if scheme == "https" else None
+        loop = asyncio.get_running_loop()
         try:
-            connection = _Connection(*await asyncio.open_connection(host, port, ssl=tls))
+            _, connection = await loop.create_connection(lambda: _Connection(self._clock), host, port, ssl=tls)
         except OSError as problem:
             raise httpx.ConnectError(str(problem)) from problem
         try:

@@ -85,9 +85,11 @@ class Agent:
                 wakeup.clear()
                 for subscription in subscriptions:
                     subscription.drain()
-                for kind, mirror in self._mirrors.items():
-                    for task in list(mirror):
-                        self._begin(rounds, kind, task)
+                present = [(kind, task) for kind, mirror in self._mirrors.items() for task in mirror]
+                for kind, task in present:
+                    self._begin(rounds, kind, task)
+                uids = {task.metadata.uid for _, task in present}
+                self._begun = {uid: number for uid, number in self._begun.items() if uid in uids}
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_EVERY_S):
                         await wakeup.wait()
@@ -99,7 +101,14 @@ class Agent:
         if self._begun.get(uid) == number:
             return
         self._begun[uid] = number
-        rounds.create_task(self._worker.run_round(kind, task), name=f"{kind} {task.metadata.name} round {number}")
+        rounds.create_task(self._run_round(kind, task), name=f"{kind} {task.metadata.name} round {number}")
+
+    async def _run_round(self, kind: str, task: Task) -> None:
+        """What fails in one round, for whatever reason, ends no other."""
+        try:
+            await self._worker.run_round(kind, task)
+        except Exception:
+            log.exception("no report", kind=kind, task=task.metadata.name)
 
 
 async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
@@ -181,6 +190,3 @@ def main(arguments: Sequence[str]) -> int:
 
     asyncio.run(run())
     return 0
-
-
-__all__ = ["Agent", "main", "parse_options", "serve"]

@@ -172,11 +172,12 @@ def _multus_targets(name: str, version: int, near: Surroundings) -> list[HttpTar
         if len(addresses) > MOST_MULTUS:
             why = f"pod {of_pod} has {len(addresses)} additional addresses, of which {MOST_MULTUS} are tested"
             found.append(HttpTarget(f"AgentPod{name}IP_{of_pod}_more", "", node=pod.spec.node_name, problem=why))
-        for each in (each for each in addresses[:MOST_MULTUS] if _version(each) == version):
+        fitting = [each for each in addresses[:MOST_MULTUS] if _version(each) == version]
+        for each in fitting:
             label = f"AgentPod{name}IP_{of_pod}_{each}"
             found.append(HttpTarget(label, _url(each, near.http_port), node=pod.spec.node_name))
-        if not addresses:
-            why = f"pod {of_pod} has no additional address in its annotation {near.multus_annotation}"
+        if not fitting:
+            why = f"pod {of_pod} has no additional IPv{version} address in its annotation {near.multus_annotation}"
             label = f"AgentPod{name}IP_{of_pod}_multus"
             found.append(HttpTarget(label, "", node=pod.spec.node_name, problem=why))
     return found
@@ -282,7 +283,8 @@ def no_dns_target(spec: NetdnsSpec) -> DnsTarget:
     return DnsTarget("DNS server", "", 0, (spec.request or DnsRequest()).domain, problem=problem)
 
 
-def _dns_target(server: str, port: int, request: DnsRequest) -> DnsTarget:
+def _dns_target(given: str, port: int, request: DnsRequest) -> DnsTarget:
+    server = given.removeprefix("[").removesuffix("]")  # as an IPv6 address is written beside a port
     record: Literal["A", "AAAA"] = "AAAA" if _version(server) == 6 else "A"
     problem = "" if server else "the target names no server"
     return DnsTarget(

@@ -18,7 +18,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.connector import connector
 from fairlead.cluster.errors import ClusterError
 from fairlead.model.kinds import Kind
-from fairlead.model.times import parse_time
+from fairlead.model.times import bounded_time
 from fairlead.tasks.agent.dns_probe import DnsProbe, DnsTarget
 from fairlead.tasks.agent.http_probe import BadSecret, HttpProbe, HttpTarget, cannot_probe
 from fairlead.tasks.agent.pacing import pace
@@ -57,6 +57,9 @@ INGRESSES = Kind("networking.k8s.io", "v1", "ingresses", "Ingress", TargetIngres
 DNS_LABELS: Final = ("k8s-app=kube-dns", "kubernetes.io/name=CoreDNS", "app.kubernetes.io/name=coredns")
 # A report must arrive before the round is over.
 MARGIN_S: Final = 5.0
+# What the figures of requests that were cut off take.
+FIGURES_S: Final = 1.0
+LATE: Final = "the round did not end before its deadline"
 POST_S: Final = 10.0
 LONGEST_WAIT_S: Final = 30.0
 _LOADS: Final = {"NetReach": "netReachQPS", "AppHttpHealthy": "appHttpHealthyQPS", "Netdns": "netDnsQPS"}
@@ -98,19 +101,23 @@ class Worker:
         self._api_url = ""
 
     async def run_round(self, kind: str, task: Task) -> None:
-        """A report is posted in any case: with the reason where the round did not come to its end."""
+        """A report is posted in any case: with the reason, and the figures until then, where a round is cut off."""
         record = task.status.history[0]
         started_at = self._clock.now()
         who = Reporter(kind, record.round_number, self._options.node, self._options.pod, started_at)
-        left_s = (parse_time(record.dead_line_time_stamp) - started_at).total_seconds() - MARGIN_S
+        deadline = bounded_time(record.dead_line_time_stamp, started_at)
+        left_s = (deadline - started_at).total_seconds() - MARGIN_S
         usage, results, problem = Usage(self._clock), [], ""
         self._loads[task.metadata.uid] = kind, load_qps(task.spec)
         sampling = asyncio.create_task(usage.sample())
+        time = asyncio.get_running_loop().time
+        ends_s = time() + max(1.0, left_s)
         try:
-            async with asyncio.timeout(max(1.0, left_s)):
-                results = await self._probe(kind, task)
+            async with asyncio.timeout_at(ends_s + FIGURES_S):
+                results = await self._probe(kind, task, ends_s)
+            problem = LATE if time() >= ends_s else ""
         except TimeoutError:
-            problem = "the round did not end before its deadline"
+            problem = LATE
         except Exception as failure:
             log.exception("round failed", kind=kind, task=task.metadata.name)
             problem = f"the agent failed: {type(failure).__name__}: {failure}"[:500]
@@ -119,7 +126,7 @@ class Worker:
             load = self._load()
             self._loads.pop(task.metadata.uid, None)
         report = compose(who, results, ended_at=self._clock.now(), usage=usage.to_json(), load=load, problem=problem)
-        await self.post(kind, task, report, parse_time(record.dead_line_time_stamp))
+        await self.post(kind, task, report, deadline)
 
     def _load(self) -> dict[str, int]:
         found = dict.fromkeys(_LOADS.values(), 0)
@@ -127,7 +134,7 @@ class Worker:
             found[_LOADS[kind]] += qps
         return found
 
-    async def _probe(self, kind: str, task: Task) -> list[TargetResult]:
+    async def _probe(self, kind: str, task: Task, ends_s: float) -> list[TargetResult]:
         spec = task.spec
         targets: Sequence[HttpTarget | DnsTarget]
         match spec:
@@ -141,12 +148,19 @@ class Worker:
             DnsRequest() if kind == "Netdns" else HttpRequest(qps=10, per_request_timeout_in_ms=500)
         )
         whole = bool(getattr(spec.target, "enable_latency_metric", False))
-        run = [self._target(target, request, spec.expect or Expectation(), whole) for target in targets]
+        run = [self._target(target, request, spec.expect or Expectation(), ends_s, whole=whole) for target in targets]
         return list(await asyncio.gather(*run))
 
     async def _target(
-        self, target: HttpTarget | DnsTarget, request: HttpRequest | DnsRequest, expect: Expectation, whole: bool
+        self,
+        target: HttpTarget | DnsTarget,
+        request: HttpRequest | DnsRequest,
+        expect: Expectation,
+        ends_s: float,
+        *,
+        whole: bool,
     ) -> TargetResult:
+        """`ends_s`, by the loop's clock, is when requests that are not answered yet are given up."""
         started_at = self._clock.now()
         if target.problem:
             return judge(target, Tally(), 0, (started_at, started_at), expect, whole=whole)
@@ -158,8 +172,12 @@ class Worker:
             else:
                 probe = DnsProbe(target, timeout_s, self._clock)
             async with probe:
-                unsent = await pace(request.qps, request.duration_in_second, probe.fire, self._clock)
-                await probe.drained()
+                try:
+                    async with asyncio.timeout_at(ends_s):
+                        unsent = await pace(request.qps, request.duration_in_second, probe.fire, self._clock)
+                        await probe.drained()
+                except TimeoutError:
+                    unsent = request.qps * request.duration_in_second - probe.tally.requests
         except Exception as failure:
             # One target that cannot be probed must not cost the results of the others.
             is_a_bug = not isinstance(failure, OSError | BadSecret)
@@ -291,6 +309,3 @@ def is_due(task: Task, options: AgentOptions) -> bool:
     if task.metadata.deletion_timestamp is not None or not history or history[0].status != "ongoing":
         return False
     return any(actor.uid == options.pod_uid for actor in task.status.actors)
-
-
-__all__ = ["AgentOptions", "Worker", "is_due"]
