@@ -18,7 +18,7 @@ from fairlead.model.node import Node
 from fairlead.modules.arklet import Answer, read_answer
 from fairlead.modules.base_node import NodeOptions
 from fairlead.modules.base_pods import INDEXES, POD_KIND, BasePod, BasePods, BasePodStatus, Sighting
-from fairlead.modules.bases import MOST_LEDGER, Bases, Refused, Trust, parse_networks, read_ledger, with_pod_of
+from fairlead.modules.bases import Bases, Refused, Trust, parse_networks, with_pod_of
 from fairlead.modules.client import ArkletClient, TunnelAddress, connections
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
 from fairlead.modules.names import BEGUN, LEDGER
@@ -130,7 +130,6 @@ async def rig() -> AsyncIterator[Rig]:
             poll_s=5.0,
             remove_s=300.0,
             count=outcomes.append,
-            left_out=lambda what, of, count: outcomes.append(f"{what} of {of}: {count}"),
         )
         yield Rig(base, bases, kubelet, writer, clock, outcomes)
 
@@ -149,19 +148,6 @@ async def test_k01_a_heartbeat_of_a_base_that_answers_makes_a_node(rig: Rig) -> 
     assert profile.labels["basement.koupleless.io/stack"] == "java"
     assert profile.capacity["memory"] == f"{(1 << 28) // 1024}Ki"
     assert rig.outcomes == ["met"]
-
-
-async def test_a_ledger_that_is_too_long_for_a_node_is_cut_and_reported(rig: Rig) -> None:
-    await rig.hear()
-    (name,) = rig.kubelet.nodes
-    served = rig.bases._provider._bases[name]
-    served.ledger.update(f"m{number}:1" for number in range(MOST_LEDGER))
-    rig.bases.describe(name)
-    assert rig.outcomes == ["met"]
-    served.ledger.add("n:1")
-    rig.bases.describe(name)
-    assert rig.outcomes == ["met", f"installed-modules of {name}: 1"]
-    assert len(read_ledger(rig.kubelet.nodes[name].annotations[LEDGER])) == MOST_LEDGER
 
 
 async def test_k02_the_same_heartbeat_again_changes_nothing(rig: Rig) -> None:
@@ -544,7 +530,7 @@ async def test_k07_a_base_that_moves_keeps_its_node_and_is_called_where_it_is_no
 
 
 async def test_a_base_heard_before_its_node_is_taken_up_keeps_what_the_node_says_of_modules(rig: Rig) -> None:
-    notes = {LEDGER: '["cart:1"]', BEGUN: '{"cart:1":["cart:0"]}'}
+    notes = {LEDGER: '{"shop":["cart:1"]}', BEGUN: '{"cart:1":["cart:0"]}'}
 
     async def find(name: str) -> Node:
         return msgspec.convert({"metadata": {"name": name, "annotations": notes}}, Node)

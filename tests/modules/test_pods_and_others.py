@@ -71,7 +71,7 @@ async def live_beside_others(at: Crew) -> None:
 
     # K42: what somebody else installed is on no ledger, and stays.
     node = await at.api.get(NODES, NODE)
-    assert node.metadata.annotations[LEDGER] == '["shop:1"]'
+    assert node.metadata.annotations[LEDGER] == '{"default":["shop:1"]}'
     assert sorted(base.modules) == ["shop:1", "theirs:1"]
     assert [call for call in base.calls if call[0].endswith("stallBiz")] == [("installBiz", "shop:1")]
 

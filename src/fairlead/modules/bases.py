@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-import msgspec
 import structlog
 
 from fairlead.cluster.backoff import Rng
@@ -22,7 +21,6 @@ from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Writer
 from fairlead.model.intents import Delete
 from fairlead.model.node import Node
-from fairlead.model.undecodable import UNDECODABLE
 from fairlead.modules.arklet import Health
 from fairlead.modules.base_node import (
     UNREACHABLE_S,
@@ -38,7 +36,7 @@ from fairlead.modules.base_pods import BasePods, Sighting, beat_of
 from fairlead.modules.client import ArkletClient, TlsAddress, TunnelAddress
 from fairlead.modules.healer import Healer
 from fairlead.modules.heartbeats import JAVA, Heartbeat, merged
-from fairlead.modules.left_out import LeftOut, ignore
+from fairlead.modules.ledger import read_begun, read_installed, write_begun, write_installed
 from fairlead.modules.names import BASE_NAME, BEGUN, KNOWN_POD_UID, LEDGER, MODULE_MEMORY
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.kubelet import VirtualKubelet
@@ -63,7 +61,6 @@ PODS_READ_S = 5.0
 MOST_BASES = 5000
 SIZES = frozenset({"cpu", "memory", MODULE_MEMORY})
 """What a node offers as its base says."""
-MOST_LEDGER = 2000
 LEDGER_S = 10.0
 """How long an install waits for the ledger to be written, before it tries again."""
 REFUSED_AGAIN_S = 600.0
@@ -102,22 +99,6 @@ class Trust:
         if is_base_pod or any(claimed in network for network in self.networks):
             return None
         return f"{claimed} is in no trusted network and bears no token"
-
-
-def read_ledger(text: str) -> frozenset[str]:
-    """The keys on a node; what cannot be read names none, and then nothing is removed."""
-    try:
-        return frozenset(msgspec.json.decode(text, type=list[str])[:MOST_LEDGER]) if text else frozenset()
-    except UNDECODABLE:
-        return frozenset()
-
-
-def read_begun(text: str) -> dict[str, tuple[str, ...]]:
-    """The installs that a node says were begun; what cannot be read names none."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, tuple[str, ...]]) if text else {}
-    except UNDECODABLE:
-        return {}
 
 
 def with_pod_of(known: Heartbeat, beat: Heartbeat) -> Heartbeat:
@@ -212,13 +193,10 @@ class Bases:
         healer: Healer | None = None,
         is_ours: Callable[[str], bool] = lambda name: True,
         find_node: Callable[[str], Awaitable[Node | None]] | None = None,
-        left_out: LeftOut = ignore,
     ) -> None:
         """`count` is told what became of each heartbeat; `claim` makes a node ours; `known_name`: the node that a base
         has already, whoever serves it; `pod_of`: namespace and name of the pod that a node is of; `is_ours`: whether
-        we should serve a node that does not exist yet; `find_node` reads a node from the server; `left_out` is told
-        of lists that are too long for a node."""
-        self._left_out = left_out
+        we should serve a node that does not exist yet; `find_node` reads a node from the server."""
         self._kubelet = kubelet
         self._writer = writer
         self._provider = provider
@@ -488,7 +466,7 @@ class Bases:
         base.known_pod_uid = pod.metadata.uid if pod is not None else annotations.get(KNOWN_POD_UID, "")
         if self._healer is not None:
             self._healer.add(base.name, annotations)
-        ledger, begun = read_ledger(annotations.get(LEDGER, "")), read_begun(annotations.get(BEGUN, ""))
+        ledger, begun = read_installed(annotations.get(LEDGER, "")), read_begun(annotations.get(BEGUN, ""))
         self._provider.serve(base.name, base.address, base.wakeup.set, ledger, begun)
         self._kubelet.add(self._profile(base), self._provider)
         if self._tasks is not None:
@@ -618,13 +596,9 @@ class Bases:
 
     def _profile(self, base: Base) -> Profile:
         standing = self._standing(base)
-        ledger, begun = sorted(self._provider.ledger(base.name)), sorted(self._provider.begun(base.name).items())
-        for what, count in (("installed-modules", len(ledger)), ("begun-installs", len(begun))):
-            if count > MOST_LEDGER:
-                self._left_out(what, base.name, count - MOST_LEDGER)
         notes = {
-            LEDGER: msgspec.json.encode(ledger[:MOST_LEDGER]).decode(),
-            BEGUN: msgspec.json.encode(dict(begun[:MOST_LEDGER])).decode(),
+            LEDGER: write_installed(self._provider.ledger(base.name)),
+            BEGUN: write_begun(self._provider.begun(base.name)),
             **({KNOWN_POD_UID: base.known_pod_uid} if base.known_pod_uid else {}),
         }
         port = self._ports.port_of(base.name) if self._ports is not None else 0

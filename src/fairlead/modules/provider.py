@@ -97,14 +97,14 @@ class ArkletProvider:
         node: str,
         address: tuple[str, int],
         wake: Callable[[], None],
-        ledger: Iterable[str] = (),
+        ledger: Mapping[str, str] = MappingProxyType({}),
         begun: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     ) -> None:
-        """The node's base is at this address; `wake` asks for a poll soon; `ledger`: what was installed before us,
-        `begun`: what was begun."""
+        """The node's base is at this address; `wake` asks for a poll soon; `ledger`: what was installed before us, as
+        its namespace by key, `begun`: what was begun."""
         known = self._bases.get(node)
         if known is None:
-            made = Served(address, wake, ledger=set(ledger), begun=dict(begun), begun_on_node=dict(begun))
+            made = Served(address, wake, ledger=dict(ledger), begun=dict(begun), begun_on_node=dict(begun))
             self._bases[node] = made
         elif known.address != address:
             known.address = address
@@ -134,9 +134,10 @@ class ArkletProvider:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.leave(node)
 
-    def ledger(self, node: str) -> frozenset[str]:
+    def ledger(self, node: str) -> Mapping[str, str]:
+        """What was installed through us: the namespace of its pod by key."""
         base = self._bases.get(node)
-        return frozenset(base.ledger) if base is not None else frozenset()
+        return base.ledger if base is not None else {}
 
     def begun(self, node: str) -> Mapping[str, tuple[str, ...]]:
         """Installs whose end the ledger does not know: with the other versions that the base had before."""
@@ -172,11 +173,13 @@ class ArkletProvider:
         for work in works:
             for container, module in work.modules().items():
                 await self._compare(base, work, container, module, by_key.get(module.key), stack)
+        await self._installer.reactivate(base, works, states)
         if stack != JAVA and works:
             await self._measure(base)
         if self._sweeper is not None and self._may_act() and not base.is_released:
             pods = [work.pod for work in works]
-            base.ledger -= await self._sweeper.sweep(node, base.address, states, pods, frozenset(base.ledger))
+            for key in await self._sweeper.sweep(node, base.address, states, pods, frozenset(base.ledger)):
+                base.ledger.pop(key, None)
         self._forget(base, works, by_key)
 
     def _forget(self, base: Served, works: Iterable[PodWork], reported: Iterable[str]) -> None:
@@ -187,10 +190,10 @@ class ArkletProvider:
             for container, module in work.modules().items()
             if (run := work.runs.get(container)) is None or run.phase is not RunPhase.EXITED
         }
-        keys = base.ledger | set(base.begun)
+        keys = {*base.ledger, *base.begun}
         base.absent_s, gone = plan_forget(keys, {*reported, *desired}, base.absent_s, now_s=self._clock.elapsed_s())
         if gone:
-            base.ledger -= gone
+            base.ledger = {key: namespace for key, namespace in base.ledger.items() if key not in gone}
             base.begun = {key: others for key, others in base.begun.items() if key not in gone}
             base.begun_on_node = dict(base.begun)
 

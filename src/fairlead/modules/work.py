@@ -22,8 +22,8 @@ class Served:
     owners: dict[str, str] = field(default_factory=dict)
     """Which pod a module is for, by `name:version`."""
     usage: dict[str, Usage] = field(default_factory=dict)
-    ledger: set[str] = field(default_factory=set)
-    """What was installed through us, whether or not its pod still is."""
+    ledger: dict[str, str] = field(default_factory=dict)
+    """What was installed through us, whether or not its pod still is: the namespace of that by key."""
     begun: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Installs that were not seen to their end, with the other versions that were there before."""
     begun_on_node: dict[str, tuple[str, ...]] = field(default_factory=dict)
