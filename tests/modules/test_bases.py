@@ -51,6 +51,9 @@ class FakeKubelet:
     async def remove(self, name: str) -> None:
         del self.nodes[name]
 
+    async def release(self, name: str) -> None:
+        self.nodes.pop(name, None)
+
 
 @dataclass(slots=True)
 class FakeWriter:
@@ -529,16 +532,45 @@ async def test_k07_a_base_that_moves_keeps_its_node_and_is_called_where_it_is_no
         assert rig.bases._provider._bases[profile.name].address == ("127.0.0.1", moved.port)
 
 
-async def test_a_base_heard_before_its_node_is_taken_up_keeps_what_the_node_says_of_modules(rig: Rig) -> None:
+class Leases:
+    """One lease, which is ours."""
+
+    def __init__(self, notes: dict[str, str]) -> None:
+        self.noted: dict[str, str] = notes
+        self.is_there = True
+
+    def notes(self, name: str) -> dict[str, str]:
+        return self.noted
+
+    def note(self, name: str, notes: dict[str, str]) -> None:
+        self.noted = notes
+
+    async def write_notes(self, name: str) -> bool:
+        if not self.is_there:
+            raise no_answer("PUT", "no answer", may_have_happened=True)
+        return True
+
+
+async def test_a_base_that_is_taken_up_has_the_modules_that_its_lease_names_and_hands_them_on(rig: Rig) -> None:
     notes = {LEDGER: '{"shop":["cart:1"]}', BEGUN: '{"cart:1":["cart:0"]}'}
-
-    async def find(name: str) -> Node:
-        return msgspec.convert({"metadata": {"name": name, "annotations": notes}}, Node)
-
-    rig.bases._find_node = find
+    leases = Leases(notes)
+    rig.bases._leases = cast("Any", leases)
     await rig.hear()
     (profile,) = rig.kubelet.nodes.values()
-    assert {key: profile.annotations[key] for key in notes} == notes
+    assert rig.bases._provider.ledger(profile.name) == {"cart:1": "shop"}
+    assert rig.bases._provider.begun(profile.name) == {"cart:1": ("cart:0",)}
+    served = rig.bases._provider._bases[profile.name]
+    served.ledger["till:1"] = "shop"
+    assert await rig.bases._write_ledger(profile.name)
+    assert leases.noted[LEDGER] == '{"shop":["cart:1","till:1"]}'
+    leases.is_there = False
+    assert not await rig.bases._write_ledger(profile.name), "then nothing is installed"
+    del served.ledger["till:1"]
+    await rig.bases.release(profile.name)
+    assert leases.noted == notes
+    # What is not served here is not noted either.
+    await rig.bases.release(profile.name)
+    assert leases.noted == notes
 
 
 def test_a_base_whose_pod_is_on_its_way_out_stays_that_pod_s() -> None:

@@ -15,17 +15,10 @@ def test_what_is_written_is_read_again() -> None:
     assert ledger.read_begun(ledger.write_begun(begun)) == begun
 
 
-@pytest.mark.parametrize("text", ["", "{", "7", '{"a":7}', '{"a":[7]}', "[" * 5000])
+@pytest.mark.parametrize("text", ["", "{", "7", '["cart:1"]', '{"a":7}', '{"a":[7]}', "[" * 5000])
 def test_what_cannot_be_read_names_nothing(text: str) -> None:
     assert ledger.read_installed(text) == {}
     assert ledger.read_begun(text) == {}
-
-
-def test_keys_without_a_namespace_are_ours_and_hold_their_name_against_nobody() -> None:
-    before = ledger.read_installed('["cart:1"]')
-    assert before == {"cart:1": ""}
-    assert ledger.other_holder(before, Module("cart", "2", ""), "a") == ""
-    assert ledger.other_holder({**before, "cart:3": "b"}, Module("cart", "2", ""), "a") == "b"
 
 
 def test_whoever_holds_the_very_module_already_goes_on() -> None:

@@ -41,6 +41,7 @@ from fairlead.modules.names import BASE_NAME, BEGUN, KNOWN_POD_UID, LEDGER, MODU
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
+from fairlead.nodes.node_leases import NodeLeases
 from fairlead.nodes.provider import LogOptions, NotNow
 from fairlead.nodes.server import NodePorts
 from fairlead.nodes.spec import PODS
@@ -143,6 +144,8 @@ class Base:
     direct_s: float = -math.inf
     """When it was last heard of over HTTP, where it is heard through a broker too."""
     is_released: bool = False
+    standing: Liveness | None = None
+    """As its node was last described."""
     capacity: Mapping[str, str] = field(default_factory=dict)
     """What its node offered before us: until the base is asked, it offers that."""
 
@@ -193,10 +196,13 @@ class Bases:
         healer: Healer | None = None,
         is_ours: Callable[[str], bool] = lambda name: True,
         find_node: Callable[[str], Awaitable[Node | None]] | None = None,
+        leases: NodeLeases | None = None,
     ) -> None:
         """`count` is told what became of each heartbeat; `claim` makes a node ours; `known_name`: the node that a base
         has already, whoever serves it; `pod_of`: namespace and name of the pod that a node is of; `is_ours`: whether
-        we should serve a node that does not exist yet; `find_node` reads a node from the server."""
+        we should serve a node that does not exist yet; `find_node` reads a node from the server; `leases`
+        of nodes bear the ledgers."""
+        self._leases = leases
         self._kubelet = kubelet
         self._writer = writer
         self._provider = provider
@@ -252,12 +258,20 @@ class Bases:
             yield f"the log of pod {where} cannot be read now: {problem}\n".encode()
 
     async def _write_ledger(self, name: str) -> bool:
-        """The node tells of what is to be installed, on the server too."""
-        base = self._bases.get(name)
-        if base is None:
+        """What is to be installed is noted on the node's lease, on the server too."""
+        if self._leases is None or name not in self._bases:
+            return name in self._bases
+        self._note_ledger(name)
+        try:
+            async with asyncio.timeout(LEDGER_S):
+                return await self._leases.write_notes(name)
+        except (ClusterError, TimeoutError):
             return False
-        self._describe(base)
-        return await self._kubelet.wait_written(name, LEDGER_S)
+
+    def _note_ledger(self, name: str) -> None:
+        if self._leases is not None and self._provider.serves(name):
+            ledger, begun = self._provider.ledger(name), self._provider.begun(name)
+            self._leases.note(name, {LEDGER: write_installed(ledger), BEGUN: write_begun(begun)})
 
     def recall(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -291,6 +305,8 @@ class Bases:
         # First who looks at the pods: what it would see of a base that is left is that everything is lost.
         await self._kubelet.release(name)
         await self._provider.release(name)
+        self._note_ledger(name)
+        self._provider.leave(name)
         self._close_port(name)
 
     def has(self, name: str) -> bool:
@@ -378,7 +394,8 @@ class Bases:
         self._count("heard")
         if is_news:  # otherwise it is polled soon enough
             base.wakeup.set()
-        self._describe(base)
+        if is_news or beat.tunnel:  # whose clock it tells
+            self._describe(base)
 
     async def _meet(self, beat: Heartbeat) -> None:
         beat = await self._with_pod(beat)
@@ -466,7 +483,8 @@ class Bases:
         base.known_pod_uid = pod.metadata.uid if pod is not None else annotations.get(KNOWN_POD_UID, "")
         if self._healer is not None:
             self._healer.add(base.name, annotations)
-        ledger, begun = read_installed(annotations.get(LEDGER, "")), read_begun(annotations.get(BEGUN, ""))
+        noted = self._leases.notes(base.name) if self._leases is not None else {}
+        ledger, begun = read_installed(noted.get(LEDGER, "")), read_begun(noted.get(BEGUN, ""))
         self._provider.serve(base.name, base.address, base.wakeup.set, ledger, begun)
         self._kubelet.add(self._profile(base), self._provider)
         if self._tasks is not None:
@@ -508,11 +526,14 @@ class Bases:
             self._healer.observe(base.name, beat, health, is_exhausted=is_exhausted, is_pod_leaving=base.is_pod_leaving)
         self._describe(base)
         await self._provider.poll(base.name, base.beat.metadata.stack)
+        self._note_ledger(base.name)  # what has ended goes along with the next renewal
 
     async def _judge(self, base: Base) -> None:
         silent_s = self._clock.elapsed_s() - base.heard_s
+        known_pod_uid = base.known_pod_uid
         await self._look_at_pod(base)
-        self._describe(base)
+        if (base.known_pod_uid, base.standing) != (known_pod_uid, self._standing(base)):
+            self._describe(base)
         limit_s = STOPPED_REMOVE_S if not base.is_active or base.is_pod_leaving else self._remove_s
         limit_s = min(limit_s, POD_GONE_REMOVE_S) if base.is_pod_gone else limit_s
         if silent_s > limit_s and self._standing(base) in (Liveness.DEAD, Liveness.STOPPED, Liveness.DELETED):
@@ -591,16 +612,13 @@ class Bases:
         return liveness(self._clock.elapsed_s() - base.heard_s, base.is_active, base.is_pod_leaving)
 
     def _describe(self, base: Base) -> None:
+        base.standing = self._standing(base)
         self._provider.stand(base.name, base.is_active and not base.is_pod_leaving)
         self._kubelet.change(self._profile(base))
 
     def _profile(self, base: Base) -> Profile:
         standing = self._standing(base)
-        notes = {
-            LEDGER: write_installed(self._provider.ledger(base.name)),
-            BEGUN: write_begun(self._provider.begun(base.name)),
-            **({KNOWN_POD_UID: base.known_pod_uid} if base.known_pod_uid else {}),
-        }
+        notes = {KNOWN_POD_UID: base.known_pod_uid} if base.known_pod_uid else {}
         port = self._ports.port_of(base.name) if self._ports is not None else 0
         options = replace(self._options, endpoint_port=port)
         taints: tuple[dict[str, str], ...] = ()

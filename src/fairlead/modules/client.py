@@ -146,6 +146,9 @@ class ArkletClient:
     async def uninstall(self, address: tuple[str, int], module: Module) -> Answer:
         return await self.call(address, arklet.UNINSTALL, arklet.install_body(module), COMMAND_S)
 
+    async def switch(self, address: tuple[str, int], module: Module) -> Answer:
+        return await self.call(address, arklet.SWITCH, arklet.install_body(module), COMMAND_S)
+
 
 def connections(fence: Fence | None = None) -> aiohttp.ClientSession:
     """For many bases: a connection per call, as arklet closes it anyway. Nothing is sent while the fence is closed."""
@@ -154,4 +157,10 @@ def connections(fence: Fence | None = None) -> aiohttp.ClientSession:
         force_close=True,
         socket_factory=None if fence is None else fenced_sockets(fence),
     )
-    return aiohttp.ClientSession(connector=limited)
+    # Looking for cookies costs on every call; so does what could be saved on answers of a few hundred bytes.
+    return aiohttp.ClientSession(
+        connector=limited,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"Accept-Encoding": "identity"},
+        auto_decompress=False,
+    )

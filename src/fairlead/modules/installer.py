@@ -19,7 +19,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.waits import first_of
 from fairlead.modules import arklet, ledger, reports
 from fairlead.modules.arklet import Answer, Outcome, outcome_of, sentence_of
-from fairlead.modules.client import COMMAND_S, ArkletClient
+from fairlead.modules.client import ArkletClient
 from fairlead.modules.heartbeats import JAVA
 from fairlead.modules.names import FAILURE_POLICY, INSTALL_STRATEGY
 from fairlead.modules.operations import Operations
@@ -146,7 +146,6 @@ class Installer:
         self.set(work, container, reports.waiting(run, reports.INSTALLING))
         base.ledger[module.key] = namespace
         base.begun.setdefault(module.key, others)
-        base.begun_on_node = dict(base.begun)
         # First that it is ours, then that it is there: a crash in between must not leave a module of nobody.
         if not await self.write_ledger(work.pod.spec.node_name):
             return AWAY_S
@@ -338,7 +337,6 @@ class Installer:
         if outcome in (Outcome.DONE, Outcome.ALREADY):
             base.ledger.pop(module.key, None)
             base.begun.pop(module.key, None)
-            base.begun_on_node = dict(base.begun)
         base.wake()
         self.set(work, container, _ended(run, self._clock.now()))
         return None
@@ -366,7 +364,8 @@ class Installer:
     async def _command(self, base: Served, command: str, module: Module) -> Answer:
         self._check(base)
         with base.command():
-            return await self._client.call(base.address, command, arklet.install_body(module), COMMAND_S)
+            send = self._client.uninstall if command == arklet.UNINSTALL else self._client.switch
+            return await send(base.address, module)
 
     def _check(self, base: Served) -> None:
         if base.is_released or not self._may_act():

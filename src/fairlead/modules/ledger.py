@@ -1,6 +1,6 @@
 """The ledger of a base: the modules that were installed through us, each with its pod's namespace, and begun installs.
 
-It is on the node, so that a successor knows it.
+It is on the lease of the node, so that a successor knows it.
 
 Pure; `modules.installer` adds to it before each install, `modules.bases` writes and reads it.
 """
@@ -31,11 +31,9 @@ def write_installed(ledger: Mapping[str, str]) -> str:
 def read_installed(text: str) -> dict[str, str]:
     """Namespaces by key; what cannot be read names none, and then nothing is removed."""
     try:
-        keys = msgspec.json.decode(text, type=dict[str, list[str]] | list[str]) if text else {}
+        keys = msgspec.json.decode(text, type=dict[str, list[str]]) if text else {}
     except UNDECODABLE:
         return {}
-    if isinstance(keys, list):
-        keys = {"": keys}  # of a Fairlead that did not note namespaces
     return {key: namespace for namespace, listed in keys.items() for key in listed}
 
 
@@ -52,7 +50,7 @@ def read_begun(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def has_room(ledger: Mapping[str, str], begun: Begun, key: str, namespace: str, others: Iterable[str]) -> bool:
-    """Whether one more install can be noted: what a node cannot hold would keep everybody's installs waiting."""
+    """Whether one more install can be noted: what a lease cannot hold would keep everybody's installs waiting."""
     if key in ledger and key in begun:
         return True
     noted = write_installed({**ledger, key: namespace}), write_begun({**begun, key: tuple(others)})
@@ -67,4 +65,4 @@ def other_holder(ledger: Mapping[str, str], module: Module, namespace: str) -> s
     if ledger.get(module.key) == namespace:
         return ""
     holders = (holder for key, holder in ledger.items() if key.partition(":")[0] == module.name)
-    return next((holder for holder in holders if holder not in ("", namespace)), "")
+    return next((holder for holder in holders if holder != namespace), "")

@@ -104,7 +104,7 @@ class ArkletProvider:
         its namespace by key, `begun`: what was begun."""
         known = self._bases.get(node)
         if known is None:
-            made = Served(address, wake, ledger=dict(ledger), begun=dict(begun), begun_on_node=dict(begun))
+            made = Served(address, wake, ledger=dict(ledger), begun=dict(begun))
             self._bases[node] = made
         elif known.address != address:
             known.address = address
@@ -117,7 +117,7 @@ class ArkletProvider:
             self._sweeper.forget(node)
 
     async def release(self, node: str) -> None:
-        """Leave the base and its pods to another replica, once no command is under way; nothing of them is ended."""
+        """Leave the pods of the base to another replica, once no command is under way; nothing of them is ended."""
         base = self._bases.get(node)
         if base is None:
             return
@@ -132,7 +132,9 @@ class ArkletProvider:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.leave(node)
+
+    def serves(self, node: str) -> bool:
+        return node in self._bases
 
     def ledger(self, node: str) -> Mapping[str, str]:
         """What was installed through us: the namespace of its pod by key."""
@@ -142,7 +144,7 @@ class ArkletProvider:
     def begun(self, node: str) -> Mapping[str, tuple[str, ...]]:
         """Installs whose end the ledger does not know: with the other versions that the base had before."""
         base = self._bases.get(node)
-        return base.begun_on_node if base is not None else {}
+        return base.begun if base is not None else {}
 
     def is_exhausted(self, node: str) -> bool:
         """Whether an install on the base fails for want of memory."""
@@ -195,7 +197,6 @@ class ArkletProvider:
         if gone:
             base.ledger = {key: namespace for key, namespace in base.ledger.items() if key not in gone}
             base.begun = {key: others for key, others in base.begun.items() if key not in gone}
-            base.begun_on_node = dict(base.begun)
 
     async def _compare(
         self, base: Served, work: PodWork, container: str, module: Module, state: ModuleState | None, stack: str

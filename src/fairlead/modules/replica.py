@@ -197,6 +197,7 @@ class Replica:
             healer=self._healer,
             is_ours=lambda name: self._ownership.owner(name) == member.identity,
             find_node=self._find_node,
+            leases=titles,
         )
         self._forwarder = Forwarder(session, self._members)
         self._count = count

@@ -17,7 +17,7 @@ _URL: Final = re.compile(r"https?://|file:/", re.IGNORECASE)
 """How a URL begins; a base says what is wrong with the rest."""
 MOST_TEXT: Final = 4096
 MOST_IDENTITY: Final = 253
-"""Characters of a module's name, and of its version: they are noted on the node of its base."""
+"""Characters of a module's name, and of its version: they are noted on the lease of its base's node."""
 
 UNRESOLVED: Final = "UNRESOLVED"
 RESOLVED: Final = "RESOLVED"

@@ -26,8 +26,6 @@ class Served:
     """What was installed through us, whether or not its pod still is: the namespace of that by key."""
     begun: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Installs that were not seen to their end, with the other versions that were there before."""
-    begun_on_node: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The same as the node tells it: with ends it has not heard of, which would be a write each."""
     absent_s: Mapping[str, float] = field(default_factory=dict)
     """Since when a key of these is neither on the base nor asked for."""
     is_stopping: bool = False

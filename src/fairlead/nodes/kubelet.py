@@ -41,13 +41,11 @@ from fairlead.nodes.node import (
     lease_body,
     plan_node,
 )
-from fairlead.nodes.node_leases import NodeLeases
+from fairlead.nodes.node_leases import PERIOD_S, NodeLeases
 from fairlead.nodes.pods import PodMirror
 from fairlead.nodes.provider import Provider
 
 log = structlog.get_logger("fairlead.nodes")
-
-LEASE_PERIOD_S = 10.0
 
 
 class NodeMirror(Mirror[Node]):
@@ -87,7 +85,7 @@ class VirtualKubelet:
         metrics: Metrics,
         liveness: Client | None = None,
         service_env: ServiceEnv | None = None,
-        lease_period_s: float = LEASE_PERIOD_S,
+        lease_period_s: float = PERIOD_S,
         workers: int = 32,
         leases: NodeLeases | None = None,
     ) -> None:
@@ -105,10 +103,6 @@ class VirtualKubelet:
         # Our own last write, with the version that the watch showed before it.
         self._answers: dict[str, tuple[str, Node]] = {}
         self._reported: dict[str, Profile] = {}
-        # How often each node was described otherwise, and which of these the server has.
-        self._versions: dict[str, int] = {}
-        self._written: dict[str, int] = {}
-        self._writes: dict[str, asyncio.Event] = {}
         self._to_adopt: set[str] = set()
         self._registered: dict[str, asyncio.Event] = {}
         self._providers: list[Provider] = []
@@ -153,7 +147,7 @@ class VirtualKubelet:
         self._nodes.pop(name, None)
         self._registered.pop(name, None)
         self._reported.pop(name, None)
-        self._note_written(name, None)
+        self._answers.pop(name, None)
         await self._writer.carry_out(Delete(kind=NODES, name=name))
         if self._leases is not None:
             self._leases.forget(name)
@@ -164,7 +158,6 @@ class VirtualKubelet:
         if known is None or known[0] == profile:
             return
         self._nodes[profile.name] = (profile, known[1])
-        self._versions[profile.name] = self._versions.get(profile.name, 0) + 1
         self.pods.change(profile)
         self._keeping.queue.add(profile.name)
 
@@ -177,7 +170,7 @@ class VirtualKubelet:
         self._to_adopt.discard(name)
         await self._keeping.queue.wait_idle(name.__eq__)
         self._reported.pop(name, None)
-        self._note_written(name, None)
+        self._answers.pop(name, None)
         await self.pods.release(name)
         self._node_mirror.release(name)
 
@@ -230,7 +223,6 @@ class VirtualKubelet:
         if entry is None:
             return None
         profile, _ = entry
-        version = self._versions.get(name, 0)
         if name in self._to_adopt:
             await self._adopt(name)
         seen, shown = self._latest(name)
@@ -251,7 +243,6 @@ class VirtualKubelet:
                 self._uids[name] = result.answer.metadata.uid
                 self._answers[name] = (shown, result.answer)
         self._reported[name] = _for_status(profile)
-        self._note_written(name, version)
         registered = self._registered.get(name)
         if registered is not None and not registered.is_set():
             is_first = seen is None and self._leases is None
@@ -272,27 +263,6 @@ class VirtualKubelet:
             return answer, shown
         self._answers.pop(name, None)
         return seen, shown
-
-    def _note_written(self, name: str, version: int | None) -> None:
-        if version is None:
-            self._written.pop(name, None)
-            self._answers.pop(name, None)
-        else:
-            self._written[name] = version
-        if (event := self._writes.pop(name, None)) is not None:
-            event.set()
-
-    async def wait_written(self, name: str, timeout_s: float) -> bool:
-        """Until the server has the node as it is described now, or later; False where that takes longer, or it is not
-        ours. Many may wait for one write."""
-        version = self._versions.get(name, 0)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while name in self._nodes and self._written.get(name, -1) < version:
-                    await self._writes.setdefault(name, asyncio.Event()).wait()
-        except TimeoutError:
-            return False
-        return name in self._nodes
 
     async def _adopt(self, name: str) -> None:
         """Read what there was of a node before it became ours."""
