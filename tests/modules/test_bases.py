@@ -499,6 +499,7 @@ async def test_k68_the_log_of_a_module_on_a_java_base_is_that_of_its_pod_and_say
     spec = {"nodeName": name, "containers": [{"name": "cart", "image": "http://h/cart-1.zip", "env": env}]}
     pod = msgspec.convert({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec}, KubeletPod)
     await rig.bases._provider.create(Sandbox(pod))
+    rig.bases._provider._bases[name].owners["cart:1"] = "u"
     lines = [part.decode() async for part in rig.bases._provider.logs("u", "cart", LogOptions(tail_lines=7))]
     assert lines[0] == "a Java base has one log for all its modules; this is that of its pod shop/base-0:\n"
     assert lines[1] == "base-0 tail 7\n"

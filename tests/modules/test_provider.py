@@ -19,7 +19,7 @@ from fairlead.modules.provider import ArkletProvider
 from fairlead.modules.spec import ModuleState
 from fairlead.modules.sweep import Sweeper
 from fairlead.modules.traces import parent_of
-from fairlead.nodes.provider import NotNow, RunPhase, RunReport, Sandbox
+from fairlead.nodes.provider import LogOptions, NotNow, RunPhase, RunReport, Sandbox, Unsupported, Usage
 from fairlead.nodes.spec import KubeletPod
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.mock_base import Fault, MockBase
@@ -312,6 +312,28 @@ async def test_a_module_name_belongs_to_the_namespace_that_had_it_first_on_a_bas
         await rig.end(pod)
     await rig.until(other)
     assert rig.base.modules == {"cart:2": "activated", "till:1": "activated"}
+
+
+@pytest.mark.parametrize("namespace", ["ns", "other"])
+async def test_a_pod_that_waits_for_another_s_module_sees_neither_its_log_nor_its_usage(
+    rig: Rig, namespace: str
+) -> None:
+    first, second = cart("a"), cart("b", namespace=namespace)
+    await rig.start(first)
+    await rig.until(first)
+    await rig.start(second)
+    await rig.until(second, reports.CONFLICT, RunPhase.WAITING)
+    rig.base.answers["bizStats"] = {
+        "code": "SUCCESS",
+        "data": [{"bizName": "cart", "bizVersion": "1", "cpu": 0.5, "memory": 7}],
+    }
+    rig.base.answers["queryBizLog"] = {"code": "SUCCESS", "data": {"log": "a secret"}}
+    await rig.provider.poll("node", "python")
+    assert rig.provider.usage("uid-a") == {"cart": Usage(0.5, 7)}
+    assert [part async for part in rig.provider.logs("uid-a", "cart", LogOptions())] == [b"a secret"]
+    assert rig.provider.usage("uid-b") == {}
+    with pytest.raises(Unsupported, match="not installed for this pod"):
+        rig.provider.logs("uid-b", "cart", LogOptions())
 
 
 async def test_after_a_restart_a_module_name_belongs_to_the_namespace_that_the_ledger_names(rig: Rig) -> None:

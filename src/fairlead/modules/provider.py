@@ -346,13 +346,22 @@ class ArkletProvider:
         base = self._bases.get(work.pod.spec.node_name) if work is not None else None
         if work is None or base is None:
             return {}
-        return {name: base.usage[module.key] for name, module in work.modules().items() if module.key in base.usage}
+        own = {name: module.key for name, module in work.modules().items() if self._is_own(base, work, name)}
+        return {name: base.usage[key] for name, key in own.items() if key in base.usage}
+
+    def _is_own(self, base: Served, work: PodWork, container: str) -> bool:
+        """Whether the module is there for this pod: another pod, of another tenant perhaps, may have the same."""
+        run = work.runs.get(container)
+        is_kept = run is not None and run.reason == reports.KEPT
+        return is_kept or base.owners.get(work.modules()[container].key) == work.pod.uid
 
     def logs(self, uid: str, container: str, options: LogOptions) -> AsyncIterator[bytes]:
         work = self._pods.get(uid)
         base = self._bases.get(work.pod.spec.node_name) if work is not None else None
         if work is None or base is None or container not in work.modules():
             raise Unsupported("the module is on no base that is served here")
+        if not self._is_own(base, work, container):
+            raise Unsupported("the module is not installed for this pod")
         if options.previous:
             raise Unsupported("logs of a module's earlier runs are not kept")
         if base.stack == JAVA and self._read_base_log is not None:

@@ -225,6 +225,7 @@ class VirtualKubelet:
         profile, _ = entry
         if name in self._to_adopt:
             await self._adopt(name)
+        uid = self._uids.get(name)
         seen, shown = self._latest(name)
         if seen is not None:
             self._uids[name] = seen.metadata.uid
@@ -244,6 +245,8 @@ class VirtualKubelet:
                 self._answers[name] = (shown, result.answer)
         self._reported[name] = _for_status(profile)
         registered = self._registered.get(name)
+        if registered is not None and registered.is_set() and self._uids.get(name) != uid:
+            await self._renew(name)  # made anew: what its lease tells must not go with the node that was deleted
         if registered is not None and not registered.is_set():
             is_first = seen is None and self._leases is None
             await (self._begin_lease(name) if is_first else self._renew(name))

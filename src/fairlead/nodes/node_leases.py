@@ -108,8 +108,15 @@ class NodeLeases:
     async def renew(self, name: str, node_uid: str = "") -> None:
         """Once more for its whole duration; a lease that is another's is not touched."""
         async with self._lock(name):
-            if self._clock.elapsed_s() - self._noted_s.get(name, -math.inf) >= PERIOD_S:
+            is_due = self._clock.elapsed_s() - self._noted_s.get(name, -math.inf) >= PERIOD_S
+            if is_due or not self._is_owned(name, node_uid):
                 await self._renew(name, node_uid)
+
+    def _is_owned(self, name: str, node_uid: str) -> bool:
+        """Whether the lease goes with this node, and stays with it: a node may be made anew."""
+        known = self._known.get(name)
+        owners = [each.uid for each in known.metadata.owner_references] if known is not None else []
+        return not node_uid or owners == [node_uid]
 
     async def _renew(self, name: str, node_uid: str) -> None:
         known = self._known.get(name)
