@@ -496,6 +496,7 @@ async def test_k37_k41_k42_a_stray_of_ours_is_removed_and_a_foreign_module_is_no
     rig.base.faults["uninstallBiz"] = [Fault.ANSWER_500] * 5000
     await rig.provider.delete("uid-p")
     assert "cart:1" in rig.provider.ledger("node")
+    await rig.provider._client.modules(("127.0.0.1", rig.base.port))  # what was under way has arrived
     rig.base.faults.clear()
     rig.base.calls.clear()
     now.append(cart())  # the API server still has such a pod: spared

@@ -276,18 +276,18 @@ class VirtualKubelet:
         self.pods.count_begun(name)
         self._to_adopt.discard(name)
 
-    async def _renew(self, name: str) -> None:
+    async def _renew(self, name: str) -> float | None:
         if name not in self._nodes:
-            return
+            return None
         if self._leases is not None:
-            await self._leases.renew(name, self._uids.get(name, ""))
-            return
+            return await self._leases.renew(name, self._uids.get(name, ""), self._wheel.period_s)
         now = rfc3339_micro(self._clock.now())
         spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": now}
         try:
             await self._liveness.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
         except NotFound:
             await self._begin_lease(name)
+        return None
 
     async def _begin_lease(self, name: str) -> None:
         profile, _ = self._nodes[name]

@@ -25,7 +25,7 @@ from fairlead.nodes.node import LEASE_DURATION_S, LEASE_NAMESPACE, NODES
 log = structlog.get_logger("fairlead.nodes")
 
 PERIOD_S = 10.0
-"""Between two renewals; notes that are written count as one."""
+"""Between two renewals."""
 
 FindLease = Callable[[str], Awaitable[Lease | None]]
 """The lease of a node as the server has it now."""
@@ -105,12 +105,15 @@ class NodeLeases:
                 self._noted_s[name] = self._clock.elapsed_s()
             return name in self._known and self._written.get(name, 0) > before
 
-    async def renew(self, name: str, node_uid: str = "") -> None:
-        """Once more for its whole duration; a lease that is another's is not touched."""
+    async def renew(self, name: str, node_uid: str = "", period_s: float = PERIOD_S) -> float | None:
+        """Once more for its whole duration; a lease that is another's is not touched. Notes that were written within
+        the period were a renewal: then in how many seconds the next is due."""
         async with self._lock(name):
-            is_due = self._clock.elapsed_s() - self._noted_s.get(name, -math.inf) >= PERIOD_S
-            if is_due or not self._is_owned(name, node_uid):
-                await self._renew(name, node_uid)
+            left_s = self._noted_s.get(name, -math.inf) + period_s - self._clock.elapsed_s()
+            if left_s > 0 and self._is_owned(name, node_uid):
+                return left_s
+            await self._renew(name, node_uid)
+            return None
 
     def _is_owned(self, name: str, node_uid: str) -> bool:
         """Whether the lease goes with this node, and stays with it: a node may be made anew."""
