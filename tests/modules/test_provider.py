@@ -294,6 +294,16 @@ async def test_k21_a_second_pod_of_one_identity_waits_until_the_first_is_gone(ri
     assert rig.base.modules == {"cart:1": "activated"}
 
 
+async def test_a_module_name_belongs_to_the_namespace_that_took_up_what_was_there(rig: Rig) -> None:
+    rig.base.modules = {"cart:1": "activated"}
+    await rig.start(cart("a"))
+    await rig.until(cart("a"))
+    assert rig.provider.ledger("node") == {}, "somebody else has brought it"
+    other = cart("b", "2", namespace="other")
+    await rig.start(other)
+    await rig.until(other, reports.CONFLICT, RunPhase.WAITING)
+
+
 async def test_a_module_name_belongs_to_the_namespace_that_had_it_first_on_a_base(rig: Rig) -> None:
     first, newer = cart("a"), cart("c", "3")
     other = cart("b", "2", namespace="other")
@@ -353,7 +363,7 @@ async def test_what_a_node_cannot_note_is_not_installed_and_keeps_nobody_else_wa
     monkeypatch.setattr(ledger, "MOST_BYTES", 200)
     await rig.start(long)
     run = await rig.until(long, reports.BACK_OFF, RunPhase.WAITING)
-    assert run.message == "no more modules can be noted on the node of this base"
+    assert run.message == "no more modules can be noted for this base"
     await rig.start(cart())
     await rig.until(cart())
     assert rig.base.modules == {"cart:1": "activated"}

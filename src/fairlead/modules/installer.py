@@ -140,7 +140,7 @@ class Installer:
         namespace, others = work.pod.metadata.namespace, tuple(each.key for each in states if each.name == module.name)
         if not ledger.has_room(base.ledger, base.begun, module.key, namespace, others):
             del base.owners[module.key]
-            full = "no more modules can be noted on the node of this base"
+            full = "no more modules can be noted for this base"
             self.set(work, container, reports.waiting(run, reports.BACK_OFF, full))
             return FIRST_BACKOFF_S
         self.set(work, container, reports.waiting(run, reports.INSTALLING))
@@ -155,7 +155,9 @@ class Installer:
 
     def _conflict(self, base: Served, work: PodWork, module: Module) -> str | None:
         """Why the module must wait for another pod; where it need not, it is this pod's from here on."""
-        if holder := ledger.other_holder(base.ledger, module, work.pod.metadata.namespace):
+        works = {key: self._pods.get(owner) for key, owner in base.owners.items()}
+        held = base.ledger | {key: each.pod.metadata.namespace for key, each in works.items() if each is not None}
+        if holder := ledger.other_holder(held, module, work.pod.metadata.namespace):
             return f'module name "{module.name}" is taken on this base by namespace "{holder}"'
         owner = base.owners.setdefault(module.key, work.pod.uid)
         if owner == work.pod.uid:

@@ -57,12 +57,13 @@ def has_room(ledger: Mapping[str, str], begun: Begun, key: str, namespace: str, 
     return sum(len(text.encode()) for text in noted) <= MOST_BYTES
 
 
-def other_holder(ledger: Mapping[str, str], module: Module, namespace: str) -> str:
+def other_holder(held: Mapping[str, str], module: Module, namespace: str) -> str:
     """The other namespace that has a module of this name on the base, in whatever version; nothing where there is none.
+    `held`: namespaces by key.
 
     Versions of one name take each other's place on a base, so a name belongs to the namespace that had it first.
     """
-    if ledger.get(module.key) == namespace:
+    if held.get(module.key) == namespace:
         return ""
-    holders = (holder for key, holder in ledger.items() if key.partition(":")[0] == module.name)
+    holders = (holder for key, holder in held.items() if key.partition(":")[0] == module.name)
     return next((holder for holder in holders if holder != namespace), "")
