@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.engine.priorities.v113 import scores
 from fairlead.model.undecodable import UNDECODABLE
-from fairlead.modules import bases, healing, surge
+from fairlead.modules import healing, ledger, surge
 from fairlead.modules.deployments import ModuleDeployment
 from fairlead.placement import replay
 from fairlead.placement.requests import reasons
@@ -32,8 +32,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "a surge": read_surge,
     "the state of healing": healing.read_state,
     "a grant to heal": healing.read_grant,
-    "a ledger": bases.read_ledger,
-    "installs that were begun": bases.read_begun,
+    "a ledger": ledger.read_installed,
+    "installs that were begun": ledger.read_begun,
     "additional addresses": targets.multus_addresses,
     "the reason of a place": read_reason,
 }

@@ -162,7 +162,7 @@ def clean(rig: Rig) -> None:
         (follow_bases, 3, {"shop-b0"}),
         (heal_in_order, 2, set()),
         (surge_first, 2, {"shop-b1"}),
-        (show_states, 2, {"tea-b1"}),
+        (show_states, 2, {"second", "tea-b1"}),
     ],
     ids=[
         "k13 k34 k38 k39 k40 k42",

@@ -26,8 +26,9 @@ from fairlead.local.providers.simulated import SimulatedProvider, Span, Stages
 from fairlead.local.providers.supervisor import marked
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject
-from fairlead.nodes.kubelet import LEASE_PERIOD_S, VirtualKubelet
+from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import NODES, Profile
+from fairlead.nodes.node_leases import PERIOD_S
 from fairlead.nodes.provider import LogOptions, Provider, RunPhase
 from fairlead.nodes.server import Access, KubeletServer, open_log, reviewed
 from fairlead.nodes.spec import CONFIG_MAPS, PODS, SECRETS
@@ -49,7 +50,7 @@ async def kubelet_on(
     *,
     provider: str = "simulated",
     tls: ssl.SSLContext | None = None,
-    lease_period_s: float = LEASE_PERIOD_S,
+    lease_period_s: float = PERIOD_S,
     removed: bool = True,
 ) -> AsyncIterator[tuple[VirtualKubelet, Client]]:
     """Nodes served under the role that ships for them, for as long as the block runs; and the admin's client."""

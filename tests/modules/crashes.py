@@ -71,13 +71,14 @@ def name_of(intent: Any) -> str:
         detail += " ended" if STATE in notes and state is None else ""
         detail += " grant" if notes.get(GRANT) else ""
         detail += " taints" if "spec" in intent.patch else ""
-        detail += f" ledger={notes[LEDGER]}" if LEDGER in notes else ""
     if isinstance(intent, PatchStatus) and kind is PODS:
         detail += f" {intent.status.get('phase', '')} {_states(intent.status)}"
     if isinstance(intent, Delete | Evict):
         detail += f" {intent.uid[:8]}"
     if isinstance(intent, Replace | Create) and kind is LEASES:
         detail += f" holder={intent.body['spec']['holderIdentity']}"
+        notes = intent.body["metadata"].get("annotations") or {}
+        detail += f" ledger={notes[LEDGER]}" if LEDGER in notes else ""
     return " ".join(f"{what} {name} {detail}".split())
 
 

@@ -18,7 +18,7 @@ from fairlead.model.node import Node
 from fairlead.modules.arklet import Answer, read_answer
 from fairlead.modules.base_node import NodeOptions
 from fairlead.modules.base_pods import INDEXES, POD_KIND, BasePod, BasePods, BasePodStatus, Sighting
-from fairlead.modules.bases import MOST_LEDGER, Bases, Refused, Trust, parse_networks, read_ledger, with_pod_of
+from fairlead.modules.bases import Bases, Refused, Trust, parse_networks, with_pod_of
 from fairlead.modules.client import ArkletClient, TunnelAddress, connections
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
 from fairlead.modules.names import BEGUN, LEDGER
@@ -50,6 +50,9 @@ class FakeKubelet:
 
     async def remove(self, name: str) -> None:
         del self.nodes[name]
+
+    async def release(self, name: str) -> None:
+        self.nodes.pop(name, None)
 
 
 @dataclass(slots=True)
@@ -130,7 +133,6 @@ async def rig() -> AsyncIterator[Rig]:
             poll_s=5.0,
             remove_s=300.0,
             count=outcomes.append,
-            left_out=lambda what, of, count: outcomes.append(f"{what} of {of}: {count}"),
         )
         yield Rig(base, bases, kubelet, writer, clock, outcomes)
 
@@ -149,19 +151,6 @@ async def test_k01_a_heartbeat_of_a_base_that_answers_makes_a_node(rig: Rig) -> 
     assert profile.labels["basement.koupleless.io/stack"] == "java"
     assert profile.capacity["memory"] == f"{(1 << 28) // 1024}Ki"
     assert rig.outcomes == ["met"]
-
-
-async def test_a_ledger_that_is_too_long_for_a_node_is_cut_and_reported(rig: Rig) -> None:
-    await rig.hear()
-    (name,) = rig.kubelet.nodes
-    served = rig.bases._provider._bases[name]
-    served.ledger.update(f"m{number}:1" for number in range(MOST_LEDGER))
-    rig.bases.describe(name)
-    assert rig.outcomes == ["met"]
-    served.ledger.add("n:1")
-    rig.bases.describe(name)
-    assert rig.outcomes == ["met", f"installed-modules of {name}: 1"]
-    assert len(read_ledger(rig.kubelet.nodes[name].annotations[LEDGER])) == MOST_LEDGER
 
 
 async def test_k02_the_same_heartbeat_again_changes_nothing(rig: Rig) -> None:
@@ -510,6 +499,7 @@ async def test_k68_the_log_of_a_module_on_a_java_base_is_that_of_its_pod_and_say
     spec = {"nodeName": name, "containers": [{"name": "cart", "image": "http://h/cart-1.zip", "env": env}]}
     pod = msgspec.convert({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec}, KubeletPod)
     await rig.bases._provider.create(Sandbox(pod))
+    rig.bases._provider._bases[name].owners["cart:1"] = "u"
     lines = [part.decode() async for part in rig.bases._provider.logs("u", "cart", LogOptions(tail_lines=7))]
     assert lines[0] == "a Java base has one log for all its modules; this is that of its pod shop/base-0:\n"
     assert lines[1] == "base-0 tail 7\n"
@@ -543,16 +533,45 @@ async def test_k07_a_base_that_moves_keeps_its_node_and_is_called_where_it_is_no
         assert rig.bases._provider._bases[profile.name].address == ("127.0.0.1", moved.port)
 
 
-async def test_a_base_heard_before_its_node_is_taken_up_keeps_what_the_node_says_of_modules(rig: Rig) -> None:
-    notes = {LEDGER: '["cart:1"]', BEGUN: '{"cart:1":["cart:0"]}'}
+class Leases:
+    """One lease, which is ours."""
 
-    async def find(name: str) -> Node:
-        return msgspec.convert({"metadata": {"name": name, "annotations": notes}}, Node)
+    def __init__(self, notes: dict[str, str]) -> None:
+        self.noted: dict[str, str] = notes
+        self.is_there = True
 
-    rig.bases._find_node = find
+    def notes(self, name: str) -> dict[str, str]:
+        return self.noted
+
+    def note(self, name: str, notes: dict[str, str]) -> None:
+        self.noted = notes
+
+    async def write_notes(self, name: str) -> bool:
+        if not self.is_there:
+            raise no_answer("PUT", "no answer", may_have_happened=True)
+        return True
+
+
+async def test_a_base_that_is_taken_up_has_the_modules_that_its_lease_names_and_hands_them_on(rig: Rig) -> None:
+    notes = {LEDGER: '{"shop":["cart:1"]}', BEGUN: '{"cart:1":["cart:0"]}'}
+    leases = Leases(notes)
+    rig.bases._leases = cast("Any", leases)
     await rig.hear()
     (profile,) = rig.kubelet.nodes.values()
-    assert {key: profile.annotations[key] for key in notes} == notes
+    assert rig.bases._provider.ledger(profile.name) == {"cart:1": "shop"}
+    assert rig.bases._provider.begun(profile.name) == {"cart:1": ("cart:0",)}
+    served = rig.bases._provider._bases[profile.name]
+    served.ledger["till:1"] = "shop"
+    assert await rig.bases._write_ledger(profile.name)
+    assert leases.noted[LEDGER] == '{"shop":["cart:1","till:1"]}'
+    leases.is_there = False
+    assert not await rig.bases._write_ledger(profile.name), "then nothing is installed"
+    del served.ledger["till:1"]
+    await rig.bases.release(profile.name)
+    assert leases.noted == notes
+    # What is not served here is not noted either.
+    await rig.bases.release(profile.name)
+    assert leases.noted == notes
 
 
 def test_a_base_whose_pod_is_on_its_way_out_stays_that_pod_s() -> None:

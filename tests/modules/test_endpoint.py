@@ -12,8 +12,10 @@ import pytest
 import yaml
 
 from fairlead.cluster.connector import connector
+from fairlead.model.kinds import LEASES
 from fairlead.modules.endpoint import certificate_of
-from fairlead.nodes.node import NODES
+from fairlead.modules.names import LEDGER
+from fairlead.nodes.node import LEASE_NAMESPACE, NODES
 from fairlead.settings import BadSettings, KubeletSettings, MqttSettings
 from tests.modules.bases import hello, running_base
 from tests.modules.replicas import POD_BODIES, Crew, crew
@@ -103,7 +105,13 @@ async def check_node_is_made_again(at: Crew, node: str) -> None:
     await at.until(is_back)
     after = await at.api.get(NODES, node)
     assert after.metadata.labels == before.metadata.labels
-    assert "shop:1" in after.metadata.annotations["fairlead.io/installed-modules"]
+
+    async def is_owned() -> bool:
+        lease = await at.api.find(LEASES, node, LEASE_NAMESPACE)
+        owners = [each.uid for each in lease.metadata.owner_references] if lease is not None else []
+        return lease is not None and owners == [after.metadata.uid] and "shop:1" in lease.metadata.annotations[LEDGER]
+
+    assert await at.until(is_owned) < 5, "not only when it is renewed the next time"
     assert at.bases["b0"].count("installBiz", "shop:1") == 1
 
 

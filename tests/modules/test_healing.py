@@ -73,6 +73,9 @@ def test_an_install_that_fails_for_want_of_memory_begins_at_once() -> None:
     found = plan_heal(None, seen(is_exhausted=True), Limits(), NOW).state
     assert found is not None
     assert "want of it" in found.reason
+    # Whatever a module says as it fails, a base with room is left alone.
+    roomy = seen(is_exhausted=True, pressure=Pressure(low=Limits().polls))
+    assert plan_heal(None, roomy, Limits(), NOW).state is None
 
 
 def test_steps_follow_each_other_and_each_is_written_before_it_is_acted_on() -> None:

@@ -95,8 +95,8 @@ async def test_k23_k28_k32_k35_killed_anywhere_a_module_is_brought_once_and_remo
             await live(at, crashes)
             assert judge(at.bases) == []
     met = {call for call, _ in crashes.points}
-    assert {call.split()[0] for call in met} >= {*CALLS, "Patch", "PatchStatus", "Delete"}
-    assert any('ledger=["shop:1"]' in call for call in met), met
+    assert {call.split()[0] for call in met} >= {*CALLS, "Replace", "PatchStatus", "Delete"}
+    assert any('ledger={"default":["shop:1"]}' in call for call in met), met
 
 
 async def test_the_judge_of_modules_catches_what_an_interrupted_install_left_behind(

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from fairlead.model.kinds import Kind
+from fairlead.model.kinds import LEASES, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.modules.deployments import DEPLOYMENTS
 from fairlead.modules.names import LEDGER
-from fairlead.nodes.node import NODES
+from fairlead.nodes.node import LEASE_NAMESPACE, NODES
 from fairlead.nodes.spec import PODS
 from fairlead.testing.mock_base import Fault
 from tests.modules.replicas import POD_BODIES, Crew, crew
@@ -70,8 +70,8 @@ async def live_beside_others(at: Crew) -> None:
     assert (base.count("installBiz", "shop:1"), base.count("uninstallBiz", "shop:1")) == (1, 0)
 
     # K42: what somebody else installed is on no ledger, and stays.
-    node = await at.api.get(NODES, NODE)
-    assert node.metadata.annotations[LEDGER] == '["shop:1"]'
+    lease = await at.api.get(LEASES, NODE, LEASE_NAMESPACE)
+    assert lease.metadata.annotations[LEDGER] == '{"default":["shop:1"]}'
     assert sorted(base.modules) == ["shop:1", "theirs:1"]
     assert [call for call in base.calls if call[0].endswith("stallBiz")] == [("installBiz", "shop:1")]
 

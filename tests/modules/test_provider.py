@@ -12,13 +12,14 @@ import pytest
 
 from fairlead.cluster.clock import RealClock
 from fairlead.modules import client as calls
-from fairlead.modules import plan, reports
+from fairlead.modules import ledger, plan, reports
 from fairlead.modules.client import ArkletClient, connections
+from fairlead.modules.names import BIZ_NAME_PREFIX
 from fairlead.modules.provider import ArkletProvider
 from fairlead.modules.spec import ModuleState
 from fairlead.modules.sweep import Sweeper
 from fairlead.modules.traces import parent_of
-from fairlead.nodes.provider import NotNow, RunPhase, RunReport, Sandbox
+from fairlead.nodes.provider import LogOptions, NotNow, RunPhase, RunReport, Sandbox, Unsupported, Usage
 from fairlead.nodes.spec import KubeletPod
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.mock_base import Fault, MockBase
@@ -97,14 +98,17 @@ async def rig() -> AsyncIterator[Rig]:
         yield Rig(base, provider, changed)
 
 
-def cart(name: str = "p", version: str = "1", *, url: str = "", **spec: Any) -> KubeletPod:
+def cart(
+    name: str = "p", version: str = "1", *, url: str = "", namespace: str = "ns", biz: str = "", **spec: Any
+) -> KubeletPod:
+    notes = {f"{BIZ_NAME_PREFIX}cart": biz} if biz else {}
     container = {
         "name": "cart",
         "image": url or f"http://h/cart-{version}.zip",
         "env": [{"name": "BIZ_VERSION", "value": version}],
     }
     body = {
-        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "annotations": notes},
         "spec": {"nodeName": "node", "containers": [container], **spec},
     }
     return msgspec.convert(body, KubeletPod)
@@ -232,11 +236,11 @@ async def test_a_key_that_failed_for_good_leaves_the_ledger_once_no_install_can_
     await rig.start(waiting)
     await rig.until(waiting, reports.BACK_OFF, RunPhase.WAITING)
     await rig.provider.poll("node", "java")
-    assert rig.provider.ledger("node") == {"cart:1", "cart:2", "cart:3"}
+    assert set(rig.provider.ledger("node")) == {"cart:1", "cart:2", "cart:3"}
     monkeypatch.setattr(plan, "FORGET_AGE_S", 0.0)
     await rig.provider.poll("node", "java")
     # Neither what is there nor what is still tried is forgotten.
-    assert rig.provider.ledger("node") == {"cart:2", "cart:3"}
+    assert set(rig.provider.ledger("node")) == {"cart:2", "cart:3"}
     assert set(rig.provider.begun("node")) == {"cart:3"}
 
 
@@ -255,6 +259,29 @@ async def test_k19_an_artefact_that_is_another_module_is_removed_again(rig: Rig)
     assert rig.base.modules == {}
 
 
+async def test_k19_an_artefact_of_another_name_is_removed_again(rig: Rig) -> None:
+    rig.base.modules = {"till:1": "activated"}
+    pod = cart(url="http://h/pay-7.zip")
+    await rig.start(pod)
+    run = await rig.until(pod, reports.MISMATCH, RunPhase.WAITING)
+    assert run.message == "the artefact is pay:7, not cart:1"
+    assert rig.base.modules == {"till:1": "activated"}
+
+
+async def test_a_base_that_says_it_has_what_it_does_not_list_is_not_asked_without_end(rig: Rig) -> None:
+    rig.base.modules = {"pay:7": "activated"}
+    rig.base.answers["installBiz"] = {
+        "code": "FAILED",
+        "data": {"code": "REPEAT_BIZ", "message": "Biz: pay:7 is there"},
+    }
+    pod = cart(url="http://h/pay-7.zip")
+    await rig.start(pod)
+    run = await rig.until(pod, reports.BACK_OFF, RunPhase.WAITING)
+    assert run.message == "Biz: pay:7 is there"
+    assert rig.base.count("installBiz", "cart:1") == 1
+    assert rig.base.modules == {"pay:7": "activated"}
+
+
 async def test_k21_a_second_pod_of_one_identity_waits_until_the_first_is_gone(rig: Rig) -> None:
     first, second = cart("a"), cart("b")
     await rig.start(first)
@@ -265,6 +292,96 @@ async def test_k21_a_second_pod_of_one_identity_waits_until_the_first_is_gone(ri
     await rig.end(first)
     await rig.until(second)
     assert rig.base.modules == {"cart:1": "activated"}
+
+
+async def test_a_module_name_belongs_to_the_namespace_that_took_up_what_was_there(rig: Rig) -> None:
+    rig.base.modules = {"cart:1": "activated"}
+    await rig.start(cart("a"))
+    await rig.until(cart("a"))
+    assert rig.provider.ledger("node") == {}, "somebody else has brought it"
+    other = cart("b", "2", namespace="other")
+    await rig.start(other)
+    await rig.until(other, reports.CONFLICT, RunPhase.WAITING)
+
+
+async def test_a_module_name_belongs_to_the_namespace_that_had_it_first_on_a_base(rig: Rig) -> None:
+    first, newer = cart("a"), cart("c", "3")
+    other = cart("b", "2", namespace="other")
+    await rig.start(first)
+    await rig.until(first)
+    await rig.start(other)
+    run = await rig.until(other, reports.CONFLICT, RunPhase.WAITING)
+    assert run.message == 'module name "cart" is taken on this base by namespace "ns"'
+    # A newer version of the same tenant, and another name, go ahead.
+    another = cart("d", namespace="other", biz="till", url="http://h/till-1.zip")
+    for pod in (newer, another):
+        await rig.start(pod)
+        await rig.until(pod)
+    assert not any("cart:2" in key for _, key in rig.base.calls)
+    for pod in (first, newer):
+        await rig.end(pod)
+    await rig.until(other)
+    assert rig.base.modules == {"cart:2": "activated", "till:1": "activated"}
+
+
+@pytest.mark.parametrize("namespace", ["ns", "other"])
+async def test_a_pod_that_waits_for_another_s_module_sees_neither_its_log_nor_its_usage(
+    rig: Rig, namespace: str
+) -> None:
+    first, second = cart("a"), cart("b", namespace=namespace)
+    await rig.start(first)
+    await rig.until(first)
+    await rig.start(second)
+    await rig.until(second, reports.CONFLICT, RunPhase.WAITING)
+    rig.base.answers["bizStats"] = {
+        "code": "SUCCESS",
+        "data": [{"bizName": "cart", "bizVersion": "1", "cpu": 0.5, "memory": 7}],
+    }
+    rig.base.answers["queryBizLog"] = {"code": "SUCCESS", "data": {"log": "a secret"}}
+    await rig.provider.poll("node", "python")
+    assert rig.provider.usage("uid-a") == {"cart": Usage(0.5, 7)}
+    assert [part async for part in rig.provider.logs("uid-a", "cart", LogOptions())] == [b"a secret"]
+    assert rig.provider.usage("uid-b") == {}
+    with pytest.raises(Unsupported, match="not installed for this pod"):
+        rig.provider.logs("uid-b", "cart", LogOptions())
+
+
+async def test_after_a_restart_a_module_name_belongs_to_the_namespace_that_the_ledger_names(rig: Rig) -> None:
+    rig.base.modules = {"cart:1": "activated"}
+    rig.provider.leave("node")
+    rig.provider.serve("node", ("127.0.0.1", rig.base.port), lambda: None, ledger={"cart:1": "other"})
+    await rig.start(cart())
+    await rig.until(cart(), reports.CONFLICT, RunPhase.WAITING)
+    assert rig.base.modules == {"cart:1": "activated"}
+    assert rig.provider.ledger("node") == {"cart:1": "other"}
+
+
+async def test_what_a_node_cannot_note_is_not_installed_and_keeps_nobody_else_waiting(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = cart("long", "9" * 250)
+    monkeypatch.setattr(ledger, "MOST_BYTES", 200)
+    await rig.start(long)
+    run = await rig.until(long, reports.BACK_OFF, RunPhase.WAITING)
+    assert run.message == "no more modules can be noted for this base"
+    await rig.start(cart())
+    await rig.until(cart())
+    assert rig.base.modules == {"cart:1": "activated"}
+
+
+@pytest.mark.parametrize(
+    ("biz", "version", "reason"),
+    [
+        ("pay:1", "0", "ModuleNameInvalid"),
+        ("x" * 254, "1", "ModuleNameInvalid"),
+        ("pay", "1" * 254, "ModuleVersionInvalid"),
+    ],
+)
+async def test_an_identity_that_no_ledger_can_hold_is_refused(rig: Rig, biz: str, version: str, reason: str) -> None:
+    pod = cart("p", version, biz=biz)
+    await rig.start(pod)
+    await rig.until(pod, reason, RunPhase.WAITING)
+    assert rig.base.calls == []
 
 
 async def test_k32_a_changed_image_replaces_the_module(rig: Rig) -> None:
@@ -330,6 +447,22 @@ async def test_k31_a_superseded_version_runs_and_is_not_ready(rig: Rig) -> None:
     assert report.conditions[1].reason == "Superseded"
 
 
+async def test_a_superseded_version_serves_again_when_the_newer_one_is_gone(rig: Rig) -> None:
+    old, new = cart("a"), cart("b", "2")
+    for pod in (old, new):
+        await rig.start(pod)
+        await rig.until(pod)
+    await rig.provider.poll("node", "java")
+    await rig.until(old, reports.SUPERSEDED)
+    assert rig.base.count("switchBiz", "cart:1") == 0
+    await rig.end(new)
+    await rig.provider.poll("node", "java")
+    assert rig.base.modules == {"cart:1": "activated"}
+    await rig.provider.poll("node", "java")
+    assert (await rig.until(old)).is_ready
+    assert rig.base.count("switchBiz", "cart:1") == 1
+
+
 async def test_k48_adopting_finds_what_runs_and_installs_nothing(rig: Rig) -> None:
     rig.base.modules["cart:1"] = "activated"
     status = {"containerStatuses": [{"name": "cart", "restartCount": 2, "state": {"running": {}}}]}
@@ -373,6 +506,7 @@ async def test_k37_k41_k42_a_stray_of_ours_is_removed_and_a_foreign_module_is_no
     rig.base.faults["uninstallBiz"] = [Fault.ANSWER_500] * 5000
     await rig.provider.delete("uid-p")
     assert "cart:1" in rig.provider.ledger("node")
+    await rig.provider._client.modules(("127.0.0.1", rig.base.port))  # what was under way has arrived
     rig.base.faults.clear()
     rig.base.calls.clear()
     now.append(cart())  # the API server still has such a pod: spared
@@ -383,7 +517,7 @@ async def test_k37_k41_k42_a_stray_of_ours_is_removed_and_a_foreign_module_is_no
     now.clear()
     await rig.provider.poll("node", "java")
     assert rig.base.modules == {"foreign:1": "activated"}
-    assert rig.provider.ledger("node") == frozenset()
+    assert rig.provider.ledger("node") == {}
 
 
 async def test_nothing_is_sent_once_the_lease_is_gone(rig: Rig) -> None:
@@ -409,17 +543,17 @@ async def test_arguments_variables_and_the_trace_of_a_container_reach_its_module
 
 
 async def test_nothing_is_installed_before_the_ledger_is_written(rig: Rig) -> None:
-    written: list[frozenset[str]] = []
+    written: list[dict[str, str]] = []
 
     async def write(node: str) -> bool:
-        written.append(rig.provider.ledger(node))
+        written.append(dict(rig.provider.ledger(node)))
         assert rig.base.modules == {}
         return len(written) > 1
 
     rig.provider.keep_ledger(write)
     await rig.start(cart())
     await rig.until(cart())
-    assert written == [frozenset({"cart:1"})] * 2
+    assert written == [{"cart:1": "ns"}] * 2
     assert rig.base.count("installBiz", "cart:1") == 1
 
 
@@ -517,7 +651,7 @@ async def test_k19_what_an_install_before_us_brought_instead_goes_and_what_was_t
     rig.base.modules = {"cart:0": "activated", "cart:1.other": "activated"}
     begun = {"cart:1": ("cart:0",)}
     rig.provider.leave("node")
-    rig.provider.serve("node", ("127.0.0.1", rig.base.port), lambda: None, ledger=["cart:1"], begun=begun)
+    rig.provider.serve("node", ("127.0.0.1", rig.base.port), lambda: None, ledger={"cart:1": "ns"}, begun=begun)
     await rig.start(cart())
     await rig.until(cart())
     assert sorted(rig.base.modules) == ["cart:0", "cart:1"]

@@ -108,6 +108,35 @@ async def test_every_lease_is_renewed_once_a_period_and_not_all_at_once() -> Non
         await running
 
 
+async def test_the_more_leases_there_are_the_longer_is_the_period_up_to_twice_its_length() -> None:
+    async def renew(name: str) -> None:
+        return None
+
+    wheel = LeaseRenewer(renew, clock=ManualClock(), period_s=10)
+    for count, period_s in ((500, 10), (750, 15), (1000, 20), (3000, 20)):
+        for number in range(count):
+            wheel.add(f"n-{number}")
+        assert wheel.period_s == period_s
+
+
+async def test_a_lease_that_was_written_for_another_reason_is_renewed_a_period_after_that() -> None:
+    clock, renewed = ManualClock(), []
+
+    async def renew(name: str) -> float | None:
+        renewed.append(clock.elapsed_s())
+        return 4.0 if len(renewed) == 1 else None
+
+    wheel = LeaseRenewer(renew, clock=clock, period_s=10)
+    running = asyncio.create_task(wheel.run())
+    wheel.add("n")
+    await clock.advance(30)
+    first = renewed[0]
+    assert renewed == pytest.approx([first, first + 4, first + 14, *([first + 24] if first + 24 <= 30 else [])])
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
 async def test_a_renewal_that_fails_is_tried_again_after_a_second() -> None:
     clock, tries = ManualClock(), []
 

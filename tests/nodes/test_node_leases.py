@@ -94,6 +94,47 @@ async def test_a_lease_that_somebody_deleted_is_made_again_and_one_labelled_by_a
     assert found.metadata.owner_references[0].uid == "node-uid"
 
 
+async def test_notes_are_written_once_for_all_that_wait_and_stay_when_the_lease_changes_hands() -> None:
+    server = Server()
+    one, two = leases(server, "one"), leases(server, "two")
+    two.note("n", {"ledger": "not ours to note"})
+    assert await one.take("n", None)
+    one.note("n", {"ledger": "a"})
+    server.gate.clear()
+    first = asyncio.create_task(one.write_notes("n"))
+    await asyncio.sleep(0)
+    one.note("n", {"ledger": "a b"})
+    others = [asyncio.create_task(one.write_notes("n")) for _ in range(3)]
+    await asyncio.sleep(0)
+    server.gate.set()
+    assert all(await asyncio.gather(first, *others))
+    # Taken, the first note, and one write for the three that came while that was under way.
+    assert server.version == 3
+    assert one.notes("n") == {"ledger": "a b"}
+    await one.renew("n")
+    assert server.version == 3, "the notes were a renewal"
+    one.note("n", {"ledger": "b"})
+    await one.give_up("n")
+    assert not await one.write_notes("n")
+    assert await two.take("n", server.lease)
+    assert two.notes("n") == {"ledger": "b"}
+
+
+async def test_notes_that_could_not_be_written_are_not_taken_for_written() -> None:
+    server, lost = Server(), list[str]()
+    one, two = leases(server, "one", lost), leases(server, "two")
+    assert await one.take("n", None)
+    assert await two.take("n", server.lease)
+    one.note("n", {"ledger": "a"})
+    assert not await one.write_notes("n")
+    assert lost == ["n"]
+    # Its holder's notes are not written over once it is ours again.
+    two.note("n", {"ledger": "b"})
+    await two.give_up("n")
+    assert await one.take("n", server.lease)
+    assert one.notes("n") == {"ledger": "b"}
+
+
 async def test_a_lease_is_given_up_though_a_renewal_is_in_flight() -> None:
     server = Server()
     one = leases(server, "one")

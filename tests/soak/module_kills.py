@@ -44,10 +44,12 @@ FULL: Final = int(0.95 * (1 << 28))
 
 
 def is_of_phase(phase: str) -> Callable[[str], bool]:
-    """Which calls a replica is killed at: leases of nodes are what hand-overs are about, and of replicas no part."""
+    """Which calls a replica is killed at: leases of nodes are what hand-overs are about, and bear ledgers; those of
+    replicas are no part."""
+    leases = {"share": " leases virtual-node-", "modules": 'ledger={"'}.get(phase)
 
     def is_point(call: str) -> bool:
-        return " leases " not in call or (phase == "share" and " leases virtual-node-" in call)
+        return " leases " not in call or (leases is not None and leases in call)
 
     return is_point
 

@@ -30,7 +30,7 @@ MOST_ADDED_S = 2.0
 JITTER, CALL_S = 1.1, 5.0
 """Between two looks at a base: the time between polls with its jitter, and what a call may take."""
 MOST_WRITES = 6.0
-"""For each module: the node's ledger, events, conditions."""
+"""For each module: the ledger, events, conditions."""
 
 
 class Polled:

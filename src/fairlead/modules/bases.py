@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-import msgspec
 import structlog
 
 from fairlead.cluster.backoff import Rng
@@ -22,7 +21,6 @@ from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Writer
 from fairlead.model.intents import Delete
 from fairlead.model.node import Node
-from fairlead.model.undecodable import UNDECODABLE
 from fairlead.modules.arklet import Health
 from fairlead.modules.base_node import (
     UNREACHABLE_S,
@@ -38,11 +36,12 @@ from fairlead.modules.base_pods import BasePods, Sighting, beat_of
 from fairlead.modules.client import ArkletClient, TlsAddress, TunnelAddress
 from fairlead.modules.healer import Healer
 from fairlead.modules.heartbeats import JAVA, Heartbeat, merged
-from fairlead.modules.left_out import LeftOut, ignore
+from fairlead.modules.ledger import read_begun, read_installed, write_begun, write_installed
 from fairlead.modules.names import BASE_NAME, BEGUN, KNOWN_POD_UID, LEDGER, MODULE_MEMORY
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
+from fairlead.nodes.node_leases import NodeLeases
 from fairlead.nodes.provider import LogOptions, NotNow
 from fairlead.nodes.server import NodePorts
 from fairlead.nodes.spec import PODS
@@ -63,7 +62,6 @@ PODS_READ_S = 5.0
 MOST_BASES = 5000
 SIZES = frozenset({"cpu", "memory", MODULE_MEMORY})
 """What a node offers as its base says."""
-MOST_LEDGER = 2000
 LEDGER_S = 10.0
 """How long an install waits for the ledger to be written, before it tries again."""
 REFUSED_AGAIN_S = 600.0
@@ -102,22 +100,6 @@ class Trust:
         if is_base_pod or any(claimed in network for network in self.networks):
             return None
         return f"{claimed} is in no trusted network and bears no token"
-
-
-def read_ledger(text: str) -> frozenset[str]:
-    """The keys on a node; what cannot be read names none, and then nothing is removed."""
-    try:
-        return frozenset(msgspec.json.decode(text, type=list[str])[:MOST_LEDGER]) if text else frozenset()
-    except UNDECODABLE:
-        return frozenset()
-
-
-def read_begun(text: str) -> dict[str, tuple[str, ...]]:
-    """The installs that a node says were begun; what cannot be read names none."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, tuple[str, ...]]) if text else {}
-    except UNDECODABLE:
-        return {}
 
 
 def with_pod_of(known: Heartbeat, beat: Heartbeat) -> Heartbeat:
@@ -162,6 +144,8 @@ class Base:
     direct_s: float = -math.inf
     """When it was last heard of over HTTP, where it is heard through a broker too."""
     is_released: bool = False
+    standing: Liveness | None = None
+    """As its node was last described."""
     capacity: Mapping[str, str] = field(default_factory=dict)
     """What its node offered before us: until the base is asked, it offers that."""
 
@@ -212,13 +196,13 @@ class Bases:
         healer: Healer | None = None,
         is_ours: Callable[[str], bool] = lambda name: True,
         find_node: Callable[[str], Awaitable[Node | None]] | None = None,
-        left_out: LeftOut = ignore,
+        leases: NodeLeases | None = None,
     ) -> None:
         """`count` is told what became of each heartbeat; `claim` makes a node ours; `known_name`: the node that a base
         has already, whoever serves it; `pod_of`: namespace and name of the pod that a node is of; `is_ours`: whether
-        we should serve a node that does not exist yet; `find_node` reads a node from the server; `left_out` is told
-        of lists that are too long for a node."""
-        self._left_out = left_out
+        we should serve a node that does not exist yet; `find_node` reads a node from the server; `leases`
+        of nodes bear the ledgers."""
+        self._leases = leases
         self._kubelet = kubelet
         self._writer = writer
         self._provider = provider
@@ -274,12 +258,20 @@ class Bases:
             yield f"the log of pod {where} cannot be read now: {problem}\n".encode()
 
     async def _write_ledger(self, name: str) -> bool:
-        """The node tells of what is to be installed, on the server too."""
-        base = self._bases.get(name)
-        if base is None:
+        """What is to be installed is noted on the node's lease, on the server too."""
+        if self._leases is None or name not in self._bases:
+            return name in self._bases
+        self._note_ledger(name)
+        try:
+            async with asyncio.timeout(LEDGER_S):
+                return await self._leases.write_notes(name)
+        except (ClusterError, TimeoutError):
             return False
-        self._describe(base)
-        return await self._kubelet.wait_written(name, LEDGER_S)
+
+    def _note_ledger(self, name: str) -> None:
+        if self._leases is not None and self._provider.serves(name):
+            ledger, begun = self._provider.ledger(name), self._provider.begun(name)
+            self._leases.note(name, {LEDGER: write_installed(ledger), BEGUN: write_begun(begun)})
 
     def recall(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -313,6 +305,8 @@ class Bases:
         # First who looks at the pods: what it would see of a base that is left is that everything is lost.
         await self._kubelet.release(name)
         await self._provider.release(name)
+        self._note_ledger(name)
+        self._provider.leave(name)
         self._close_port(name)
 
     def has(self, name: str) -> bool:
@@ -400,7 +394,8 @@ class Bases:
         self._count("heard")
         if is_news:  # otherwise it is polled soon enough
             base.wakeup.set()
-        self._describe(base)
+        if is_news or beat.tunnel:  # whose clock it tells
+            self._describe(base)
 
     async def _meet(self, beat: Heartbeat) -> None:
         beat = await self._with_pod(beat)
@@ -488,7 +483,8 @@ class Bases:
         base.known_pod_uid = pod.metadata.uid if pod is not None else annotations.get(KNOWN_POD_UID, "")
         if self._healer is not None:
             self._healer.add(base.name, annotations)
-        ledger, begun = read_ledger(annotations.get(LEDGER, "")), read_begun(annotations.get(BEGUN, ""))
+        noted = self._leases.notes(base.name) if self._leases is not None else {}
+        ledger, begun = read_installed(noted.get(LEDGER, "")), read_begun(noted.get(BEGUN, ""))
         self._provider.serve(base.name, base.address, base.wakeup.set, ledger, begun)
         self._kubelet.add(self._profile(base), self._provider)
         if self._tasks is not None:
@@ -530,11 +526,14 @@ class Bases:
             self._healer.observe(base.name, beat, health, is_exhausted=is_exhausted, is_pod_leaving=base.is_pod_leaving)
         self._describe(base)
         await self._provider.poll(base.name, base.beat.metadata.stack)
+        self._note_ledger(base.name)  # what has ended goes along with the next renewal
 
     async def _judge(self, base: Base) -> None:
         silent_s = self._clock.elapsed_s() - base.heard_s
+        known_pod_uid = base.known_pod_uid
         await self._look_at_pod(base)
-        self._describe(base)
+        if (base.known_pod_uid, base.standing) != (known_pod_uid, self._standing(base)):
+            self._describe(base)
         limit_s = STOPPED_REMOVE_S if not base.is_active or base.is_pod_leaving else self._remove_s
         limit_s = min(limit_s, POD_GONE_REMOVE_S) if base.is_pod_gone else limit_s
         if silent_s > limit_s and self._standing(base) in (Liveness.DEAD, Liveness.STOPPED, Liveness.DELETED):
@@ -613,20 +612,13 @@ class Bases:
         return liveness(self._clock.elapsed_s() - base.heard_s, base.is_active, base.is_pod_leaving)
 
     def _describe(self, base: Base) -> None:
+        base.standing = self._standing(base)
         self._provider.stand(base.name, base.is_active and not base.is_pod_leaving)
         self._kubelet.change(self._profile(base))
 
     def _profile(self, base: Base) -> Profile:
         standing = self._standing(base)
-        ledger, begun = sorted(self._provider.ledger(base.name)), sorted(self._provider.begun(base.name).items())
-        for what, count in (("installed-modules", len(ledger)), ("begun-installs", len(begun))):
-            if count > MOST_LEDGER:
-                self._left_out(what, base.name, count - MOST_LEDGER)
-        notes = {
-            LEDGER: msgspec.json.encode(ledger[:MOST_LEDGER]).decode(),
-            BEGUN: msgspec.json.encode(dict(begun[:MOST_LEDGER])).decode(),
-            **({KNOWN_POD_UID: base.known_pod_uid} if base.known_pod_uid else {}),
-        }
+        notes = {KNOWN_POD_UID: base.known_pod_uid} if base.known_pod_uid else {}
         port = self._ports.port_of(base.name) if self._ports is not None else 0
         options = replace(self._options, endpoint_port=port)
         taints: tuple[dict[str, str], ...] = ()

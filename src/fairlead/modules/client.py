@@ -1,7 +1,7 @@
 """Calls to an arklet, bounded in time and size. One call, one answer; nothing is retried here.
 
 Used by `modules.provider` and `modules.bases`. Arklet sends no Content-Length and closes after each answer, so every
-call has a connection of its own and reads to its end. A base that is heard through a broker only is called through it.
+answer is read to its end. A base that is heard through a broker only is called through it.
 """
 
 import asyncio
@@ -27,6 +27,8 @@ QUERY_S: Final = 5.0
 AT_ONCE: Final = 200
 AT_ONCE_PER_BASE: Final = 4
 MOST_ANSWER: Final = 4 << 20
+KEPT_S: Final = 2.0
+"""How long a connection is kept for the next call, where the base does not close it as arklet does."""
 
 
 class TunnelAddress(tuple[str, int]):
@@ -146,12 +148,21 @@ class ArkletClient:
     async def uninstall(self, address: tuple[str, int], module: Module) -> Answer:
         return await self.call(address, arklet.UNINSTALL, arklet.install_body(module), COMMAND_S)
 
+    async def switch(self, address: tuple[str, int], module: Module) -> Answer:
+        return await self.call(address, arklet.SWITCH, arklet.install_body(module), COMMAND_S)
+
 
 def connections(fence: Fence | None = None) -> aiohttp.ClientSession:
-    """For many bases: a connection per call, as arklet closes it anyway. Nothing is sent while the fence is closed."""
+    """For many bases. Nothing is sent while the fence is closed."""
     limited = connector(
         limit=0,  # ArkletClient counts
-        force_close=True,
+        keepalive_timeout=KEPT_S,
         socket_factory=None if fence is None else fenced_sockets(fence),
     )
-    return aiohttp.ClientSession(connector=limited)
+    # Looking for cookies costs on every call; so does what could be saved on answers of a few hundred bytes.
+    return aiohttp.ClientSession(
+        connector=limited,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"Accept-Encoding": "identity"},
+        auto_decompress=False,
+    )

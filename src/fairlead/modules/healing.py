@@ -132,7 +132,9 @@ class HealPlan:
 def plan_heal(state: HealState | None, seen: HealInput, limits: Limits, now: datetime) -> HealPlan:
     """The next step, or the acts of this one; never both, so that a step is written before it is acted on."""
     if state is None:
-        if seen.pressure.high < limits.polls and not seen.is_exhausted:
+        # A module may say what it likes when it fails: where there is room, no memory is wanting.
+        is_exhausted = seen.is_exhausted and seen.pressure.low < limits.polls
+        if seen.pressure.high < limits.polls and not is_exhausted:
             return HealPlan(None)
         at = rfc3339(now)
         reason = f"modules use {seen.level:.0%} of the base's memory"

@@ -17,13 +17,13 @@ import structlog
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.waits import first_of
-from fairlead.modules import arklet, reports
+from fairlead.modules import arklet, ledger, reports
 from fairlead.modules.arklet import Answer, Outcome, outcome_of, sentence_of
 from fairlead.modules.client import ArkletClient
 from fairlead.modules.heartbeats import JAVA
 from fairlead.modules.names import FAILURE_POLICY, INSTALL_STRATEGY
 from fairlead.modules.operations import Operations
-from fairlead.modules.spec import BROKEN, VERSION_NAMES, Module, ModuleState, problem_with
+from fairlead.modules.spec import BROKEN, DEACTIVATED, VERSION_NAMES, Module, ModuleState, problem_with
 from fairlead.modules.traces import module_span, traceparent
 from fairlead.modules.work import PodWork, Served
 from fairlead.nodes.provider import RunPhase, RunReport
@@ -118,18 +118,15 @@ class Installer:
             return GROUP_S
         module = work.modules()[container]
         found = work.containers.get(container)
-        if found is not None and (problem := problem_with(found)) is not None:
+        if found is not None and (problem := problem_with(found, work.pod.metadata.annotations)) is not None:
             return self._fail(work, container, run, *problem)
         base = self._bases.get(work.pod.spec.node_name)
         states = await self._client.modules(base.address) if base is not None else None
         if base is None or states is None:
             self.set(work, container, reports.waiting(run, reports.UNREACHABLE, "the base does not answer"))
             return AWAY_S
-        owner = base.owners.setdefault(module.key, work.pod.uid)
-        if owner != work.pod.uid:
-            holder = self._pods.get(owner)
-            message = f"{module.key} is on this base for pod {holder.pod.key if holder is not None else owner}"
-            self.set(work, container, reports.waiting(run, reports.CONFLICT, message))
+        if (conflict := self._conflict(base, work, module)) is not None:
+            self.set(work, container, reports.waiting(run, reports.CONFLICT, conflict))
             return AWAY_S
         state = next((each for each in states if each.key == module.key), None)
         strangers = await self._remove_strangers(base, module, states)
@@ -140,15 +137,33 @@ class Installer:
             state = None
         if state is not None:
             return self._report_present(base, work, container, module, run, states)
+        namespace, others = work.pod.metadata.namespace, tuple(each.key for each in states if each.name == module.name)
+        if not ledger.has_room(base.ledger, base.begun, module.key, namespace, others):
+            del base.owners[module.key]
+            full = "no more modules can be noted for this base"
+            self.set(work, container, reports.waiting(run, reports.BACK_OFF, full))
+            return FIRST_BACKOFF_S
         self.set(work, container, reports.waiting(run, reports.INSTALLING))
-        base.ledger.add(module.key)
-        base.begun.setdefault(module.key, tuple(each.key for each in states if each.name == module.name))
-        base.begun_on_node = dict(base.begun)
+        base.ledger[module.key] = namespace
+        base.begun.setdefault(module.key, others)
         # First that it is ours, then that it is there: a crash in between must not leave a module of nobody.
         if not await self.write_ledger(work.pod.spec.node_name):
             return AWAY_S
+        before = frozenset(each.key for each in states)
         answer, states = await self._install_once(base, work, container, module, run)
-        return await self._after_install(base, work, container, module, run, answer, states)
+        return await self._after_install(base, work, container, module, run, answer, before, states)
+
+    def _conflict(self, base: Served, work: PodWork, module: Module) -> str | None:
+        """Why the module must wait for another pod; where it need not, it is this pod's from here on."""
+        works = {key: self._pods.get(owner) for key, owner in base.owners.items()}
+        held = base.ledger | {key: each.pod.metadata.namespace for key, each in works.items() if each is not None}
+        if holder := ledger.other_holder(held, module, work.pod.metadata.namespace):
+            return f'module name "{module.name}" is taken on this base by namespace "{holder}"'
+        owner = base.owners.setdefault(module.key, work.pod.uid)
+        if owner == work.pod.uid:
+            return None
+        found = self._pods.get(owner)
+        return f"{module.key} is on this base for pod {found.pod.key if found is not None else owner}"
 
     def _report_present(
         self,
@@ -214,14 +229,16 @@ class Installer:
         module: Module,
         run: RunReport,
         answer: Answer,
+        before: frozenset[str],
         states: list[ModuleState] | None,
     ) -> float | None:
+        """`before`: what the base had when it was asked; `states`: what it has now, where that is known."""
         outcome = outcome_of(arklet.INSTALL, answer)
         if outcome is Outcome.BUSY:
             return BUSY_S
-        if outcome in (Outcome.ALREADY, Outcome.UNKNOWN):
-            return None if outcome is Outcome.ALREADY else AWAY_S
-        if outcome is not Outcome.DONE:
+        if outcome is Outcome.UNKNOWN:
+            return AWAY_S
+        if outcome not in (Outcome.DONE, Outcome.ALREADY):
             reason = reports.MISMATCH if answer.inner_code == arklet.OTHER_BIZ else reports.BACK_OFF
             return self._fail(work, container, run, reason, sentence_of(answer))
         if states is None:
@@ -231,17 +248,28 @@ class Installer:
         if any(each.key == module.key and each.state.upper() != BROKEN for each in states):
             return self._report_present(base, work, container, module, run, states)
         if any(each.key == module.key for each in states):
-            return None
-        strangers = await self._remove_strangers(base, module, states)
+            return BUSY_S
+        if outcome is Outcome.ALREADY:
+            return self._fail(work, container, run, reports.BACK_OFF, sentence_of(answer))
+        strangers = await self._remove_strangers(base, module, states, before)
         return self._mismatch(work, container, run, module, strangers)
 
-    async def _remove_strangers(self, base: Served, module: Module, states: Iterable[ModuleState]) -> list[str]:
-        """What an install that was begun, by us or before us, has brought instead of the module."""
-        before = base.begun.get(module.key)
-        if before is None:
+    async def _remove_strangers(
+        self, base: Served, module: Module, states: Iterable[ModuleState], before: frozenset[str] | None = None
+    ) -> list[str]:
+        """What an install that was begun, by us or before us, has brought instead of the module.
+
+        `before`: everything that was there when it was begun; then an artefact of another name is found too, provided
+        that nothing else has come meanwhile.
+        """
+        versions = base.begun.get(module.key)
+        if versions is None:
             return []
-        known = {module.key, *before, *base.owners, *base.ledger}
+        known = {module.key, *versions, *base.owners, *base.ledger}
         strangers = [each for each in states if each.name == module.name and each.key not in known]
+        if not strangers and before is not None:
+            came = [each for each in states if each.key not in known | before]
+            strangers = came if len(came) == 1 else []
         for stranger in strangers:
             await self._command(base, arklet.UNINSTALL, Module(stranger.name, stranger.version, module.url))
         return [each.key for each in strangers]
@@ -309,21 +337,37 @@ class Installer:
                 log.warning("module not removed", pod=work.pod.key, module=module.key, problem=sentence_of(answer))
         base.owners.pop(module.key, None)
         if outcome in (Outcome.DONE, Outcome.ALREADY):
-            base.ledger.discard(module.key)
+            base.ledger.pop(module.key, None)
             base.begun.pop(module.key, None)
-            base.begun_on_node = dict(base.begun)
         base.wake()
         self.set(work, container, _ended(run, self._clock.now()))
         return None
 
+    async def reactivate(self, base: Served, works: Iterable[PodWork], states: Iterable[ModuleState]) -> None:
+        """Where the active version of a module is gone and others are left, the one of the latest pod serves again."""
+        pods = {work.pod.uid: work.pod for work in works}
+        by_name: dict[str, list[ModuleState]] = {}
+        for state in states:
+            by_name.setdefault(state.name, []).append(state)
+        for name, versions in by_name.items():
+            owned = [
+                (pod.metadata.creation_timestamp, each.version)
+                for each in versions
+                if (pod := pods.get(base.owners.get(each.key, ""))) is not None and not pod.is_terminating
+            ]
+            if not owned or any(each.state.upper() != DEACTIVATED for each in versions):
+                continue
+            if base.is_released or not self._may_act():
+                return
+            answer = await self._command(base, arklet.SWITCH, Module(name, max(owned)[1], ""))
+            if outcome_of(arklet.SWITCH, answer) is Outcome.DONE:
+                base.wake()
+
     async def _command(self, base: Served, command: str, module: Module) -> Answer:
         self._check(base)
         with base.command():
-            return await (
-                self._client.uninstall(base.address, module)
-                if command == arklet.UNINSTALL
-                else self._client.install(base.address, module)
-            )
+            send = self._client.uninstall if command == arklet.UNINSTALL else self._client.switch
+            return await send(base.address, module)
 
     def _check(self, base: Served) -> None:
         if base.is_released or not self._may_act():

@@ -10,17 +10,17 @@ from fairlead.web.limits import Limits
 
 log = structlog.get_logger("fairlead.modules")
 
-# One line in so many seconds for each node or base.
+# One line in so many seconds for each base.
 AGAIN_S = 600.0
 
 LeftOut = Callable[[str, str, int], None]
-"""Of what, of which node or base, and how many entries were left out."""
+"""Of what, of which base, and how many entries were left out."""
 
 
 def count_left_out(registry: CollectorRegistry, clock: Clock) -> LeftOut:
     counter = Counter(
         "fairlead_module_entries_left_out_total",
-        "Lists of a base that were cut at their bound, by list (installed-modules, begun-installs, modules, stats).",
+        "Lists of a base that were cut at their bound, by list (modules, stats).",
         ["list"],
         registry=registry,
     )

@@ -8,14 +8,15 @@ replica that was away for too long begins with nothing, whoever the leases name.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError
-from fairlead.cluster.mirror import Mirror
+from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.waits import first_of
 from fairlead.model.kinds import Lease
 from fairlead.model.node import Node
@@ -31,6 +32,13 @@ SETTLE_S: Final = 0.2
 AT_ONCE: Final = 16
 NEXT_HAND_OVER_S: Final = 5.0
 """The next node is handed over once somebody has the last one, or after this."""
+
+
+def is_news_of(delta: Delta[Any]) -> bool:
+    """Whether a node or lease came or went, or a lease changed hands."""
+    if delta.old is None or delta.new is None:
+        return True
+    return isinstance(delta.new, Lease) and delta.new.spec.holder_identity != delta.old.spec.holder_identity
 
 
 class Ownership:
@@ -61,6 +69,7 @@ class Ownership:
         self._no_lease: dict[str, float] = {}
         self._last: tuple[str, float] | None = None
         self._wakeup = asyncio.Event()
+        self._is_due = True
         self._tasks: asyncio.TaskGroup | None = None
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -69,14 +78,18 @@ class Ownership:
         subscriptions = [mirror.subscribe(self._wakeup) for mirror in (self._nodes, self._leases)]
         try:
             async with asyncio.TaskGroup() as self._tasks:
+                turned_s = -math.inf
                 while True:
-                    for subscription in subscriptions:
-                        subscription.drain()
+                    # A thousand renewals are no news, and looking at as many nodes is not for nothing.
+                    deltas = [delta for each in subscriptions for delta in each.drain()]
                     self._wakeup.clear()
-                    try:
-                        await self._turn()
-                    except ClusterError as problem:
-                        log.warning("nodes not looked at", problem=str(problem))
+                    now_s = self._clock.elapsed_s()
+                    if self._is_due or any(map(is_news_of, deltas)) or now_s - turned_s >= TURN_S:
+                        self._is_due, turned_s = False, now_s
+                        try:
+                            await self._turn()
+                        except ClusterError as problem:
+                            log.warning("nodes not looked at", problem=str(problem))
                     await first_of(self._wakeup.wait(), self._clock.sleep(TURN_S))
                     await self._clock.sleep(SETTLE_S)
         finally:
@@ -94,7 +107,10 @@ class Ownership:
         alive = self._members.alive()
         shares = plan_shares(self._members.me, names, alive, holders, serving, self._members.is_alive)
         self._no_lease = {name: at_s for name, at_s in self._no_lease.items() if name not in holders}
-        await self._take_all([name for name in shares.take if self._may_try(name, holders)])
+        # First those that nobody has renewed for the longest time: others may take them for dead.
+        renewed = {lease.metadata.name: lease.spec.renew_time or "" for lease in self._leases}
+        due = [name for name in shares.take if self._may_try(name, holders)]
+        await self._take_all(sorted(due, key=lambda name: renewed.get(name, "")))
         if shares.hand_over and not self._leaving and self._is_next(holders) and self._tasks is not None:
             self._leaving.add(shares.hand_over[0])
             self._tasks.create_task(self._hand_over(shares.hand_over[0]), name="hand over a node")
@@ -155,11 +171,15 @@ class Ownership:
         finally:
             self._last = (name, self._clock.elapsed_s())
             self._leaving.discard(name)
-            self._wakeup.set()
+            self._look_again()
 
     def lost(self, name: str) -> None:
         """Its lease is another's: nothing more is sent for it."""
         self._lost.add(name)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        self._is_due = True
         self._wakeup.set()
 
     async def _drop(self, name: str) -> None:

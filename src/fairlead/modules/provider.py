@@ -97,14 +97,14 @@ class ArkletProvider:
         node: str,
         address: tuple[str, int],
         wake: Callable[[], None],
-        ledger: Iterable[str] = (),
+        ledger: Mapping[str, str] = MappingProxyType({}),
         begun: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     ) -> None:
-        """The node's base is at this address; `wake` asks for a poll soon; `ledger`: what was installed before us,
-        `begun`: what was begun."""
+        """The node's base is at this address; `wake` asks for a poll soon; `ledger`: what was installed before us, as
+        its namespace by key, `begun`: what was begun."""
         known = self._bases.get(node)
         if known is None:
-            made = Served(address, wake, ledger=set(ledger), begun=dict(begun), begun_on_node=dict(begun))
+            made = Served(address, wake, ledger=dict(ledger), begun=dict(begun))
             self._bases[node] = made
         elif known.address != address:
             known.address = address
@@ -117,7 +117,7 @@ class ArkletProvider:
             self._sweeper.forget(node)
 
     async def release(self, node: str) -> None:
-        """Leave the base and its pods to another replica, once no command is under way; nothing of them is ended."""
+        """Leave the pods of the base to another replica, once no command is under way; nothing of them is ended."""
         base = self._bases.get(node)
         if base is None:
             return
@@ -132,16 +132,19 @@ class ArkletProvider:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.leave(node)
 
-    def ledger(self, node: str) -> frozenset[str]:
+    def serves(self, node: str) -> bool:
+        return node in self._bases
+
+    def ledger(self, node: str) -> Mapping[str, str]:
+        """What was installed through us: the namespace of its pod by key."""
         base = self._bases.get(node)
-        return frozenset(base.ledger) if base is not None else frozenset()
+        return base.ledger if base is not None else {}
 
     def begun(self, node: str) -> Mapping[str, tuple[str, ...]]:
         """Installs whose end the ledger does not know: with the other versions that the base had before."""
         base = self._bases.get(node)
-        return base.begun_on_node if base is not None else {}
+        return base.begun if base is not None else {}
 
     def is_exhausted(self, node: str) -> bool:
         """Whether an install on the base fails for want of memory."""
@@ -172,11 +175,13 @@ class ArkletProvider:
         for work in works:
             for container, module in work.modules().items():
                 await self._compare(base, work, container, module, by_key.get(module.key), stack)
+        await self._installer.reactivate(base, works, states)
         if stack != JAVA and works:
             await self._measure(base)
         if self._sweeper is not None and self._may_act() and not base.is_released:
             pods = [work.pod for work in works]
-            base.ledger -= await self._sweeper.sweep(node, base.address, states, pods, frozenset(base.ledger))
+            for key in await self._sweeper.sweep(node, base.address, states, pods, frozenset(base.ledger)):
+                base.ledger.pop(key, None)
         self._forget(base, works, by_key)
 
     def _forget(self, base: Served, works: Iterable[PodWork], reported: Iterable[str]) -> None:
@@ -187,12 +192,11 @@ class ArkletProvider:
             for container, module in work.modules().items()
             if (run := work.runs.get(container)) is None or run.phase is not RunPhase.EXITED
         }
-        keys = base.ledger | set(base.begun)
+        keys = {*base.ledger, *base.begun}
         base.absent_s, gone = plan_forget(keys, {*reported, *desired}, base.absent_s, now_s=self._clock.elapsed_s())
         if gone:
-            base.ledger -= gone
+            base.ledger = {key: namespace for key, namespace in base.ledger.items() if key not in gone}
             base.begun = {key: others for key, others in base.begun.items() if key not in gone}
-            base.begun_on_node = dict(base.begun)
 
     async def _compare(
         self, base: Served, work: PodWork, container: str, module: Module, state: ModuleState | None, stack: str
@@ -342,13 +346,22 @@ class ArkletProvider:
         base = self._bases.get(work.pod.spec.node_name) if work is not None else None
         if work is None or base is None:
             return {}
-        return {name: base.usage[module.key] for name, module in work.modules().items() if module.key in base.usage}
+        own = {name: module.key for name, module in work.modules().items() if self._is_own(base, work, name)}
+        return {name: base.usage[key] for name, key in own.items() if key in base.usage}
+
+    def _is_own(self, base: Served, work: PodWork, container: str) -> bool:
+        """Whether the module is there for this pod: another pod, of another tenant perhaps, may have the same."""
+        run = work.runs.get(container)
+        is_kept = run is not None and run.reason == reports.KEPT
+        return is_kept or base.owners.get(work.modules()[container].key) == work.pod.uid
 
     def logs(self, uid: str, container: str, options: LogOptions) -> AsyncIterator[bytes]:
         work = self._pods.get(uid)
         base = self._bases.get(work.pod.spec.node_name) if work is not None else None
         if work is None or base is None or container not in work.modules():
             raise Unsupported("the module is on no base that is served here")
+        if not self._is_own(base, work, container):
+            raise Unsupported("the module is not installed for this pod")
         if options.previous:
             raise Unsupported("logs of a module's earlier runs are not kept")
         if base.stack == JAVA and self._read_base_log is not None:

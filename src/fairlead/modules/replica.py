@@ -194,7 +194,7 @@ class Replica:
             healer=self._healer,
             is_ours=lambda name: self._ownership.owner(name) == member.identity,
             find_node=self._find_node,
-            left_out=left_out,
+            leases=titles,
         )
         self._forwarder = Forwarder(session, self._members)
         self._count = count

@@ -16,6 +16,8 @@ VERSION_NAMES: Final = ("BIZ_VERSION", "MODULE_VERSION")
 _URL: Final = re.compile(r"https?://|file:/", re.IGNORECASE)
 """How a URL begins; a base says what is wrong with the rest."""
 MOST_TEXT: Final = 4096
+MOST_IDENTITY: Final = 253
+"""Characters of a module's name, and of its version: they are noted on the lease of its base's node."""
 
 RESOLVED: Final = "RESOLVED"
 ACTIVATED: Final = "ACTIVATED"
@@ -77,9 +79,22 @@ def modules_of(pod: KubeletPod) -> dict[str, Module]:
     return {each.name: module_of(each, pod.metadata.annotations) for each in pod.spec.containers}
 
 
-def problem_with(container: Container) -> tuple[str, str] | None:
+def problem_with(container: Container, annotations: Mapping[str, str]) -> tuple[str, str] | None:
     """Why no base could install it: a reason and a sentence for the pod's author; None where nothing is wrong."""
-    if not version_of(container):
+    module = module_of(container, annotations)
+    if len(module.name) > MOST_IDENTITY or ":" in module.name:
+        return (
+            "ModuleNameInvalid",
+            f'annotation {BIZ_NAME_PREFIX}{container.name} "{module.name[:200]}" is no name of a module: '
+            f"write at most {MOST_IDENTITY} characters without a colon",
+        )
+    if len(module.version) > MOST_IDENTITY:
+        return (
+            "ModuleVersionInvalid",
+            f'the version "{module.version[:60]}…" of container "{container.name}" is longer than {MOST_IDENTITY} '
+            "characters",
+        )
+    if not module.version:
         return (
             "ModuleVersionMissing",
             f'container "{container.name}" names no module version: set the variable BIZ_VERSION (or MODULE_VERSION)',
@@ -93,5 +108,5 @@ def problem_with(container: Container) -> tuple[str, str] | None:
     return None
 
 
-def problems_with(containers: Iterable[Container]) -> list[tuple[str, str]]:
-    return [problem for each in containers if (problem := problem_with(each)) is not None]
+def problems_with(containers: Iterable[Container], annotations: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [problem for each in containers if (problem := problem_with(each, annotations)) is not None]

@@ -1,7 +1,7 @@
 """Strays: modules that we installed and that no pod asks for any more. Removed late, seldom, and never by mistake.
 
-Called after each poll of a base. What we installed is in a ledger on the node, so that a successor knows it; modules
-that somebody else brought are left alone.
+Called after each poll of a base. What we installed is in a ledger (`modules.ledger`), so that a successor knows it;
+modules that somebody else brought are left alone.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -48,9 +48,9 @@ def review_pod(pod: Mapping[str, Any], env: str) -> Verdict:
         containers = [msgspec.convert(each, Container) for each in _items(spec, "containers")]
     except msgspec.ValidationError:
         return Verdict()  # the API server says what is wrong with it
-    if problems := problems_with(containers):
-        return refused("; ".join(sentence for _, sentence in problems), 422, problems[0][0])
     annotations = _part(_part(pod, "metadata"), "annotations")
+    if problems := problems_with(containers, annotations):
+        return refused("; ".join(sentence for _, sentence in problems), 422, problems[0][0])
     modules = [module_of(each, annotations) for each in containers]
     labels = {
         f"{MODULE_LABEL_PREFIX}{each.name}": safe_label(each.version)

@@ -22,12 +22,10 @@ class Served:
     owners: dict[str, str] = field(default_factory=dict)
     """Which pod a module is for, by `name:version`."""
     usage: dict[str, Usage] = field(default_factory=dict)
-    ledger: set[str] = field(default_factory=set)
-    """What was installed through us, whether or not its pod still is."""
+    ledger: dict[str, str] = field(default_factory=dict)
+    """What was installed through us, whether or not its pod still is: the namespace of that by key."""
     begun: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Installs that were not seen to their end, with the other versions that were there before."""
-    begun_on_node: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The same as the node tells it: with ends it has not heard of, which would be a write each."""
     absent_s: Mapping[str, float] = field(default_factory=dict)
     """Since when a key of these is neither on the base nor asked for."""
     is_stopping: bool = False

@@ -41,13 +41,11 @@ from fairlead.nodes.node import (
     lease_body,
     plan_node,
 )
-from fairlead.nodes.node_leases import NodeLeases
+from fairlead.nodes.node_leases import PERIOD_S, NodeLeases
 from fairlead.nodes.pods import PodMirror
 from fairlead.nodes.provider import Provider
 
 log = structlog.get_logger("fairlead.nodes")
-
-LEASE_PERIOD_S = 10.0
 
 
 class NodeMirror(Mirror[Node]):
@@ -87,7 +85,7 @@ class VirtualKubelet:
         metrics: Metrics,
         liveness: Client | None = None,
         service_env: ServiceEnv | None = None,
-        lease_period_s: float = LEASE_PERIOD_S,
+        lease_period_s: float = PERIOD_S,
         workers: int = 32,
         leases: NodeLeases | None = None,
     ) -> None:
@@ -105,10 +103,6 @@ class VirtualKubelet:
         # Our own last write, with the version that the watch showed before it.
         self._answers: dict[str, tuple[str, Node]] = {}
         self._reported: dict[str, Profile] = {}
-        # How often each node was described otherwise, and which of these the server has.
-        self._versions: dict[str, int] = {}
-        self._written: dict[str, int] = {}
-        self._writes: dict[str, asyncio.Event] = {}
         self._to_adopt: set[str] = set()
         self._registered: dict[str, asyncio.Event] = {}
         self._providers: list[Provider] = []
@@ -153,7 +147,7 @@ class VirtualKubelet:
         self._nodes.pop(name, None)
         self._registered.pop(name, None)
         self._reported.pop(name, None)
-        self._note_written(name, None)
+        self._answers.pop(name, None)
         await self._writer.carry_out(Delete(kind=NODES, name=name))
         if self._leases is not None:
             self._leases.forget(name)
@@ -164,7 +158,6 @@ class VirtualKubelet:
         if known is None or known[0] == profile:
             return
         self._nodes[profile.name] = (profile, known[1])
-        self._versions[profile.name] = self._versions.get(profile.name, 0) + 1
         self.pods.change(profile)
         self._keeping.queue.add(profile.name)
 
@@ -177,7 +170,7 @@ class VirtualKubelet:
         self._to_adopt.discard(name)
         await self._keeping.queue.wait_idle(name.__eq__)
         self._reported.pop(name, None)
-        self._note_written(name, None)
+        self._answers.pop(name, None)
         await self.pods.release(name)
         self._node_mirror.release(name)
 
@@ -230,9 +223,9 @@ class VirtualKubelet:
         if entry is None:
             return None
         profile, _ = entry
-        version = self._versions.get(name, 0)
         if name in self._to_adopt:
             await self._adopt(name)
+        uid = self._uids.get(name)
         seen, shown = self._latest(name)
         if seen is not None:
             self._uids[name] = seen.metadata.uid
@@ -251,8 +244,9 @@ class VirtualKubelet:
                 self._uids[name] = result.answer.metadata.uid
                 self._answers[name] = (shown, result.answer)
         self._reported[name] = _for_status(profile)
-        self._note_written(name, version)
         registered = self._registered.get(name)
+        if registered is not None and registered.is_set() and self._uids.get(name) != uid:
+            await self._renew(name)  # made anew: what its lease tells must not go with the node that was deleted
         if registered is not None and not registered.is_set():
             is_first = seen is None and self._leases is None
             await (self._begin_lease(name) if is_first else self._renew(name))
@@ -273,27 +267,6 @@ class VirtualKubelet:
         self._answers.pop(name, None)
         return seen, shown
 
-    def _note_written(self, name: str, version: int | None) -> None:
-        if version is None:
-            self._written.pop(name, None)
-            self._answers.pop(name, None)
-        else:
-            self._written[name] = version
-        if (event := self._writes.pop(name, None)) is not None:
-            event.set()
-
-    async def wait_written(self, name: str, timeout_s: float) -> bool:
-        """Until the server has the node as it is described now, or later; False where that takes longer, or it is not
-        ours. Many may wait for one write."""
-        version = self._versions.get(name, 0)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while name in self._nodes and self._written.get(name, -1) < version:
-                    await self._writes.setdefault(name, asyncio.Event()).wait()
-        except TimeoutError:
-            return False
-        return name in self._nodes
-
     async def _adopt(self, name: str) -> None:
         """Read what there was of a node before it became ours."""
         node = await self._client.find(NODES, name)
@@ -303,18 +276,18 @@ class VirtualKubelet:
         self.pods.count_begun(name)
         self._to_adopt.discard(name)
 
-    async def _renew(self, name: str) -> None:
+    async def _renew(self, name: str) -> float | None:
         if name not in self._nodes:
-            return
+            return None
         if self._leases is not None:
-            await self._leases.renew(name, self._uids.get(name, ""))
-            return
+            return await self._leases.renew(name, self._uids.get(name, ""), self._wheel.period_s)
         now = rfc3339_micro(self._clock.now())
         spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": now}
         try:
             await self._liveness.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
         except NotFound:
             await self._begin_lease(name)
+        return None
 
     async def _begin_lease(self, name: str) -> None:
         profile, _ = self._nodes[name]

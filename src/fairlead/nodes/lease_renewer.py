@@ -1,7 +1,8 @@
 """The lease renewer: thousands of node leases renewed by one task, spread over the period.
 
 `nodes.kubelet` runs it with a client of its own, so that liveness never waits behind work. Every node has its own
-place on the renewer; a renewal that failed is tried again after a second, whatever the others do.
+place on the renewer; a renewal that failed is tried again after a second, whatever the others do. Beyond 500 nodes
+the period grows to twice its length, which is half of what a lease lasts: renewals must not crowd out the work.
 """
 
 import asyncio
@@ -17,11 +18,13 @@ from fairlead.nodes.timer_queue import TimerQueue
 
 log = structlog.get_logger("fairlead.nodes.lease_renewer")
 
-Renew = Callable[[str], Awaitable[None]]
+Renew = Callable[[str], Awaitable[float | None]]
+"""Renews a lease. Where it was written for another reason lately: in how many seconds it is due."""
 
 
 class LeaseRenewer:
     RETRY_S = 1.0
+    PER_S = 50
 
     def __init__(self, renew: Renew, *, clock: Clock, period_s: float, in_flight: int = 32) -> None:
         self._renew = renew
@@ -31,11 +34,15 @@ class LeaseRenewer:
         self._names: set[str] = set()
         self._moments: TimerQueue[str] = TimerQueue(clock)
 
+    @property
+    def period_s(self) -> float:
+        return min(2 * self._period_s, max(self._period_s, len(self._names) / self.PER_S))
+
     def add(self, name: str) -> None:
         """Renew it once a period from now on, first at its own place within the next period."""
         if name not in self._names:
             self._names.add(name)
-            self._moments.add(self._clock.now() + timedelta(seconds=place(name) * self._period_s), name)
+            self._moments.add(self._clock.now() + timedelta(seconds=place(name) * self.period_s), name)
 
     def remove(self, name: str) -> None:
         self._names.discard(name)
@@ -55,8 +62,10 @@ class LeaseRenewer:
         try:
             # One that hangs must not keep the others from their turn.
             async with asyncio.timeout(self._period_s / 2):
-                await self._renew(name)
-            next_at = max(at + timedelta(seconds=self._period_s), self._clock.now())
+                due_s = await self._renew(name)
+            now = self._clock.now()
+            usual_at = max(at + timedelta(seconds=self.period_s), now)
+            next_at = usual_at if due_s is None else now + timedelta(seconds=due_s)
         except (ClusterError, TimeoutError) as problem:
             log.warning("lease not renewed", node=name, problem=str(problem) or "no answer in time")
             next_at = self._clock.now() + timedelta(seconds=self.RETRY_S)

@@ -49,6 +49,8 @@ class MockBase:
     traces: set[str] = field(default_factory=set)
     """The `traceparent` of calls that had one."""
     faults: dict[str, list[Fault]] = field(default_factory=dict)
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What is answered to a command, which then does nothing."""
     operations: dict[str, dict[str, Any]] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
     """Modules whose own health is bad."""
@@ -104,6 +106,8 @@ class MockBase:
             return web.Response(status=503)
         if fault is Fault.ANSWER_500:
             return web.Response(status=500, text="oops")
+        if command in self.answers:
+            return _json(self.answers[command])
         key = f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"
         is_busy = key in self.at_work and command in ("installBiz", "uninstallBiz", "switchBiz")
         if fault is Fault.BUSY or is_busy:

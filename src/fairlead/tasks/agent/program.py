@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -28,6 +29,8 @@ from fairlead.tasks.agent.work import AgentOptions, Worker, is_due
 from fairlead.tasks.spec import KINDS, Task
 from fairlead.web.authority import unrenewed
 from fairlead.web.tls import serving_context
+
+log = structlog.get_logger("fairlead.agent")
 
 LOOK_EVERY_S: Final = 5.0
 
