@@ -167,18 +167,23 @@ class DataWebhook:
                 if profile.has_foreign:
                     return await asyncio.to_thread(mutate, review, sources, profile, options, run)
                 return mutate(review, sources, profile, options, run)
-            except Missing as missing:
-                for ref in missing.refs:
-                    reads += 1
-                    self._metrics.live_reads.labels(ref.kind.kind).inc()
-                    try:
-                        sources.add(ref, await self._read(ref) if reads <= MOST_LIVE_READS else None)
-                    except Unavailable as problem:
-                        if not isinstance(problem.__cause__, msgspec.ValidationError):
-                            raise
-                        # No failure of ours: somebody wrote it in another form.
-                        sentence = f"{ref.kind.kind} {ref.key} cannot be read: {problem.__cause__}"
-                        return Mutation(allowed=False, code=500, message=sentence)
+            except Missing as problem:
+                missing = problem.refs
+            refs = missing[: MOST_LIVE_READS - reads]
+            reads += len(refs)
+            # At once: a pod may name many claims, and its caller waits.
+            answers = await asyncio.gather(*map(self._read, refs), return_exceptions=True)
+            for ref in missing[len(refs) :]:
+                sources.add(ref, None)
+            for ref, found in zip(refs, answers, strict=True):
+                self._metrics.live_reads.labels(ref.kind.kind).inc()
+                if isinstance(found, Unavailable) and isinstance(found.__cause__, msgspec.ValidationError):
+                    # No failure of ours: somebody wrote it in another form.
+                    sentence = f"{ref.kind.kind} {ref.key} cannot be read: {found.__cause__}"
+                    return Mutation(allowed=False, code=500, message=sentence)
+                if isinstance(found, BaseException):
+                    raise found
+                sources.add(ref, found)
 
     def _timed(self, until_s: float) -> RunStep:
         run, seconds_of, now_s = self._runner.run, self._metrics.seconds_of, self._now_s
