@@ -169,13 +169,13 @@ class DataWebhook:
                 return mutate(review, sources, profile, options, run)
             except Missing as problem:
                 missing = problem.refs
-            asked = missing[: MOST_LIVE_READS - reads]
-            reads += len(asked)
+            refs = missing[: MOST_LIVE_READS - reads]
+            reads += len(refs)
             # At once: a pod may name many claims, and its caller waits.
-            answers = await asyncio.gather(*map(self._read, asked), return_exceptions=True)
-            for ref in missing[len(asked) :]:
+            answers = await asyncio.gather(*map(self._read, refs), return_exceptions=True)
+            for ref in missing[len(refs) :]:
                 sources.add(ref, None)
-            for ref, found in zip(asked, answers, strict=True):
+            for ref, found in zip(refs, answers, strict=True):
                 self._metrics.live_reads.labels(ref.kind.kind).inc()
                 if isinstance(found, Unavailable) and isinstance(found.__cause__, msgspec.ValidationError):
                     # No failure of ours: somebody wrote it in another form.
