@@ -322,7 +322,9 @@ def too_long(source: Path, most: int = MOST_LINES, most_of_a_function: int = MOS
 
 # --- what nobody uses -------------------------------------------------------------------------------------
 
-CALLED_BY_OTHERS: Final = frozenset({"datagram_received", "error_received", "handle_async_request", "ignore_aliases"})
+CALLED_BY_OTHERS: Final = frozenset(
+    {"connection_lost", "datagram_received", "error_received", "handle_async_request", "ignore_aliases"}
+)
 """Methods that asyncio, httpx and PyYAML call."""
 FOR_TESTS: Final = frozenset({"compact"})
 """What tests alone call because nothing else can bring it about: a store that has forgotten old revisions."""
