@@ -100,7 +100,9 @@ class Ownership:
     async def _turn(self) -> None:
         self._members.look()
         while self._lost and self._tasks is not None:
-            self._tasks.create_task(self._drop(self._lost.pop()), name="drop a node")
+            name = self._lost.pop()
+            self._leaving.add(name)  # from now on: it must not be taken again before it is dropped
+            self._tasks.create_task(self._drop(name), name=f"drop {name}")
         serving = {node.name for node in self._nodes if self._titles.has(node.name)} | self._leaving
         holders = {lease.metadata.name: lease.spec.holder_identity or "" for lease in self._leases}
         names = {node.name for node in self._nodes}
@@ -183,7 +185,6 @@ class Ownership:
         self._wakeup.set()
 
     async def _drop(self, name: str) -> None:
-        self._leaving.add(name)
         try:
             await self._release(name)
         finally:
