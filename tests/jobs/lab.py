@@ -18,7 +18,7 @@ import msgspec
 
 from fairlead.cluster.client import JSON, MERGE_PATCH, Client
 from fairlead.cluster.clock import RealClock
-from fairlead.cluster.errors import ClusterError, NotFound
+from fairlead.cluster.errors import ClusterError, Conflict, NotFound
 from fairlead.jobs.allocations import decode
 from fairlead.jobs.spec import JobSpec, TYJob, parse_spec, parse_status
 from tests.jobs.kit import spec_json
@@ -189,7 +189,8 @@ class Lab:
         await self.api.call("DELETE", f"/api/v1/nodes/{full}")
         for pod in (await self.pods()).values():
             if pod["spec"].get("nodeName") == full:
-                await self.delete_pod(pod["metadata"]["name"])
+                # That very pod: its name may be another's by now.
+                await self.delete_pod(pod["metadata"]["name"], preconditions={"uid": pod["metadata"]["uid"]})
 
     def idle(self, *pods: str) -> None:
         """Pods that do not start although they are bound; all others of the scenario do."""
@@ -339,9 +340,9 @@ class Lab:
         found: Json = await self.api.call("GET", f"{self.pods_path}/{name}")
         return found
 
-    async def delete_pod(self, name: str) -> None:
-        with contextlib.suppress(NotFound):
-            await self.api.call("DELETE", f"{self.pods_path}/{name}", {"gracePeriodSeconds": 0})
+    async def delete_pod(self, name: str, **more: Any) -> None:
+        with contextlib.suppress(NotFound, Conflict):
+            await self.api.call("DELETE", f"{self.pods_path}/{name}", {"gracePeriodSeconds": 0, **more})
 
     async def report(
         self, name: str, phase: str = "", *, restarts: int = 0, state: Json | None = None, **more: Any

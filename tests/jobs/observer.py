@@ -46,14 +46,16 @@ class Observer:
             thing, is_gone = event["object"], event["type"] == "DELETED"
             metadata = thing["metadata"]
             if thing["kind"] == "TYJob":
-                owner = metadata["uid"]
+                owner = key = metadata["uid"]
                 held = jobs
             else:
                 owner = next((each["uid"] for each in metadata.get("ownerReferences") or ()), "")
-                held = pods.setdefault(owner, {})
-            held.pop(metadata["uid"], None)
+                # By name: whoever has it now, the pod before it is gone, also where a broken watch has missed that.
+                held, key = pods.setdefault(owner, {}), metadata["name"]
             if not is_gone:
-                held[metadata["uid"]] = thing
+                held[key] = thing
+            elif key in held and held[key]["metadata"]["uid"] == metadata["uid"]:
+                del held[key]
             if owner in jobs:
                 found += judge([jobs[owner]], pods.get(owner, {}).values())
         return found
