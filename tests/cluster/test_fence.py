@@ -134,3 +134,29 @@ def test_every_way_a_transport_sends_asks_first() -> None:
             made.send(b"x")
         with pytest.raises(FenceClosed):
             made.sendmsg([b"x"])
+
+
+@pytest.mark.parametrize("way", ["send", "sendmsg"])
+def test_a_send_during_which_the_fence_closes_resets_the_connection(way: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        made = fenced_sockets(Gate(looks=1))((socket.AF_INET, socket.SOCK_STREAM, 0, "", listener.getsockname()))
+        made.setblocking(True)
+        with made:
+            made.connect(listener.getsockname())
+            far, _ = listener.accept()
+            with far:
+                with pytest.raises(FenceClosed, match="while the request was being sent"):
+                    made.send(b"x") if way == "send" else made.sendmsg([b"x"])
+                assert far.recv(1) == b"x"
+                with pytest.raises(ConnectionResetError):
+                    far.recv(1)
+
+
+async def test_a_caller_hears_that_a_write_reset_in_its_send_may_have_happened(server: ScriptedServer) -> None:
+    server.always("*", reply(config_map()))
+    # Open for the client's own look and for the one before the send; closed when the request has left.
+    async with client_of(server, fence=Gate(looks=2)) as api:
+        with pytest.raises(Unavailable, match="the connection was reset") as caught:
+            await api.create(CONFIG_MAPS, config_map(), "ns")
+    assert caught.value.may_have_happened
+    await server.wait_until_left()

@@ -5,6 +5,12 @@ from typing import Any
 
 import pytest
 
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import RealClock
+from fairlead.cluster.errors import Unavailable
+from fairlead.model.kinds import CONFIG_MAPS
+from tests.cluster.kit import Gate
+from tests.kube.clients import client, connection
 from tests.rigs.kube.servers import Rig
 from tests.soak.leader import fail_over, late_writes
 
@@ -17,6 +23,21 @@ def test_no_write_of_a_frozen_leader_is_accepted_after_another_took_over(new_rig
 def test_the_judge_catches_a_leader_without_a_fence(new_rig: Callable[[], Rig]) -> None:
     wrong = fail_over(new_rig().start(), freezes=4, duration_s=3, seed=4, unfenced=True)
     assert any("claimed the lease" in line for line in wrong)
+
+
+async def test_most_writes_whose_lease_ran_out_in_their_send_are_not_carried_out(rig: Rig, namespace: str) -> None:
+    # Without the reset each of them is. How many depends on how soon the server looks at the connection again.
+    writes, gate = 40, Gate()
+    async with Client(connection(rig), clock=RealClock(), timeout_s=5.0, fence=gate) as api, client(rig) as other:
+        for number in range(writes):
+            gate.open, gate.looks = True, None
+            await api.find(CONFIG_MAPS, "none", namespace)  # makes the connection, whose handshake is fenced too
+            gate.looks = 2
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"late-{number}"}}
+            with pytest.raises(Unavailable, match="the connection was reset"):
+                await api.create(CONFIG_MAPS, body, namespace)
+        carried_out = await other.list(CONFIG_MAPS, namespace)
+    assert len(carried_out) < writes * 3 // 4
 
 
 def write(user: str, received: str, done: str, resource: str = "configmaps", **body: Any) -> dict[str, Any]:
