@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.apiserver.storage.store import Compacted, Locked, StaleWrite, Store, Unusable, Unwritable
+from fairlead.apiserver.storage.store import Compacted, Locked, NamespaceFull, StaleWrite, Store, Unusable, Unwritable
 
 
 def no_fields(kind: str, thing: Mapping[str, Any]) -> Mapping[str, str]:
@@ -141,6 +141,46 @@ async def test_history_of_large_objects_is_bounded_by_bytes(folder: Path, monkey
     assert [change.revision for change in again.of_kind("/pods").changes] == [change.revision for change in kept]
     assert again.of_kind("/pods").change_bytes == sum(len(change.entry.body) for change in kept)
     again.close()
+
+
+async def test_a_namespace_holds_a_bounded_number_of_objects_of_a_kind(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "MOST_OBJECTS", 2)
+    store = Store(folder, no_fields)
+    first = store.put("/pods", "a/x", thing("x"), None)
+    store.put("/pods", "a/y", thing("y"), None)
+    await store.settled()
+    store.close()
+    store = Store(folder, no_fields)  # what was there before counts
+    with pytest.raises(NamespaceFull, match="namespace a has 2 of them"):
+        store.put("/pods", "a/z", thing("z"), None)
+    changed = store.put("/pods", "a/x", thing("x", n=2), first.revision)
+    store.put("/pods", "b/z", thing("z"), None)
+    store.put("/configmaps", "a/z", thing("z"), None)
+    for name in "nmo":
+        store.put("/nodes", name, thing(name), None)
+    store.delete("/pods", "a/x", thing("x"), changed.revision)
+    store.put("/pods", "a/z", thing("z"), None)
+    await store.settled()
+    store.close()
+
+
+async def test_a_namespace_holds_a_bounded_number_of_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "MOST_BYTES", 1 << 20)
+    store = Store(folder, no_fields)
+    large = store.put("/configmaps", "a/x", thing("x", text="x" * 700_000), None)
+    with pytest.raises(NamespaceFull, match="the objects of namespace a take 1 MiB"):
+        store.put("/secrets", "a/y", thing("y", text="x" * 400_000), None)
+    with pytest.raises(NamespaceFull):
+        store.put("/configmaps", "a/x", thing("x", text="x" * 1_100_000), large.revision)
+    store.put("/secrets", "b/y", thing("y", text="x" * 400_000), None)
+    for name in "nm":
+        store.put("/nodes", name, thing(name, text="x" * 700_000), None)
+    store.put("/configmaps", "a/x", thing("x", text="x"), large.revision)
+    store.put("/secrets", "a/y", thing("y", text="x" * 400_000), None)
+    await store.settled()
+    store.close()
 
 
 async def test_items_come_in_the_order_of_their_keys_and_by_prefix(folder: Path) -> None:

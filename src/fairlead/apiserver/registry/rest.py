@@ -42,7 +42,7 @@ from fairlead.apiserver.request.info import version_problem
 from fairlead.apiserver.request.options import DeleteOptions, Options, Warn, no_warning
 from fairlead.apiserver.schema import gates
 from fairlead.apiserver.schema.shape import Notes
-from fairlead.apiserver.storage.store import Entry, StaleWrite
+from fairlead.apiserver.storage.store import Entry, NamespaceFull, StaleWrite
 from fairlead.cluster.clock import Clock, rfc3339
 
 T = TypeVar("T")
@@ -513,6 +513,8 @@ class Rest(Reader):
             if expected is None:
                 raise already_exists(resource.group, resource.plural, name) from None
             raise Overtaken(conflict(resource.group, resource.plural, name)) from None
+        except NamespaceFull as full:
+            raise forbidden(resource.group, resource.plural, name, f"{full}: delete what is not needed") from None
         resource.strategy.release(key, stored)
         for observe in self._observers:
             observe(resource, stored, True)

@@ -12,7 +12,7 @@ import fcntl
 import os
 import sqlite3
 import stat
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -64,6 +64,10 @@ class Compacted(Exception):
         super().__init__(f"too old resource version: {requested} ({oldest})")
 
 
+class NamespaceFull(Exception):
+    """A namespace holds as much as this server keeps for one; the message says what there is too much of."""
+
+
 class StaleWrite(Exception):
     """The object is not at the revision the writer had seen."""
 
@@ -71,8 +75,11 @@ class StaleWrite(Exception):
 class KindStore:
     """All objects of one kind, and their recent changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespace_bytes: Counter[str]) -> None:
+        """`namespace_bytes` is shared by all kinds."""
         self.entries: dict[str, Entry] = {}
+        self.counts: Counter[str] = Counter()  # by namespace
+        self._namespace_bytes = namespace_bytes
         self.changes: deque[Change] = deque()
         self.change_bytes = 0  # of the bodies of `changes`
         self.compacted = 0  # changes up to here are forgotten
@@ -87,12 +94,16 @@ class KindStore:
 
     def set(self, key: str, entry: Entry | None) -> None:
         self.writes += 1
-        if (entry is None) or key not in self.entries:
+        previous = self.entries.get(key)
+        if entry is None or previous is None:
             self._sorted = None
         if entry is None:
             del self.entries[key]
         else:
             self.entries[key] = entry
+        if namespace := namespace_of(key):
+            _add(self.counts, namespace, (entry is not None) - (previous is not None))
+            _add(self._namespace_bytes, namespace, _size(entry) - _size(previous))
 
     def remember(self, change: Change) -> None:
         self.changes.append(change)
@@ -143,7 +154,27 @@ class KindStore:
         return then
 
 
+def namespace_of(key: str) -> str:
+    """Empty for what has no namespace."""
+    return key[: max(key.find("/"), 0)]
+
+
+def _size(entry: Entry | None) -> int:
+    return 0 if entry is None else len(entry.body)
+
+
+def _add(amounts: Counter[str], namespace: str, amount: int) -> None:
+    amounts[namespace] += amount
+    if not amounts[namespace]:
+        del amounts[namespace]
+
+
 class Store:
+    # What one namespace may hold: a tenant who creates objects without end leaves room for the others. It is far more
+    # than a local cluster is for, and objects are kept in memory.
+    MOST_OBJECTS: Final = 100_000  # of one kind
+    MOST_BYTES: Final = 1 << 30
+
     # Per kind: more than any client that is alive falls behind, small enough to hold. Objects may be megabytes.
     KEPT_CHANGES: Final = 10_000
     KEPT_BYTES: Final = 64 << 20
@@ -152,6 +183,7 @@ class Store:
         """`index(kind, object)` gives the selectable fields of an object."""
         self._index = index
         self._kind_stores: dict[str, KindStore] = {}
+        self._namespace_bytes: Counter[str] = Counter()
         self.revision = 0
         self._commit: asyncio.Future[None] | None = None
         self._pending: list[tuple[str, Change]] = []
@@ -173,7 +205,7 @@ class Store:
     def of_kind(self, kind: str) -> KindStore:
         kind_store = self._kind_stores.get(kind)
         if kind_store is None:
-            kind_store = self._kind_stores[kind] = KindStore()
+            kind_store = self._kind_stores[kind] = KindStore(self._namespace_bytes)
         return kind_store
 
     def kinds(self) -> list[str]:
@@ -209,8 +241,21 @@ class Store:
         revision = self.revision + 1
         thing["metadata"]["resourceVersion"] = str(revision)
         entry = self._entry(kind, revision, thing)
+        self._check_room(kind_store, key, _size(entry) - _size(previous), is_new=previous is None)
         self._write(kind, Change(revision, "MODIFIED" if previous else "ADDED", key, entry, previous))
         return entry
+
+    def _check_room(self, kind_store: KindStore, key: str, growth: int, *, is_new: bool) -> None:
+        namespace = namespace_of(key)
+        if is_new and kind_store.counts[namespace] >= self.MOST_OBJECTS:
+            raise NamespaceFull(
+                f"namespace {namespace} has {self.MOST_OBJECTS} of them, the most that this server keeps"
+            )
+        if growth > 0 and self._namespace_bytes[namespace] + growth > self.MOST_BYTES:
+            most = self.MOST_BYTES >> 20
+            raise NamespaceFull(
+                f"the objects of namespace {namespace} take {most} MiB, the most that this server keeps"
+            )
 
     def delete(self, kind: str, key: str, thing: dict[str, Any], expected: int) -> Entry:
         """Remove an object; its last state, at the revision of its removal, is what watchers get."""
@@ -353,7 +398,7 @@ class Store:
     def _load(self) -> None:
         for kind, key, revision, body in self._database.execute("SELECT kind, key, revision, body FROM objects"):
             thing = msgspec.json.decode(body)
-            self.of_kind(kind).entries[key] = self._entry(kind, revision, thing)._replace(body=body)
+            self.of_kind(kind).set(key, self._entry(kind, revision, thing)._replace(body=body))
             self.revision = max(self.revision, revision)
         for kind, revision in self._database.execute("SELECT kind, revision FROM compactions"):
             self.of_kind(kind).compacted = revision
