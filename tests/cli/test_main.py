@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -16,7 +17,7 @@ from click.testing import CliRunner
 
 from fairlead import __version__
 from fairlead.cli import main
-from fairlead.cli.main import cli
+from fairlead.cli.main import Commands, cli
 from fairlead.testing.scripted_server import ScriptedServer, failure, silence
 from tests.test_app import LEASE, LEASES, QUICKLY_S, Cluster
 
@@ -63,6 +64,23 @@ async def end_of(process: asyncio.subprocess.Process, timeout_s: float = 60.0) -
 def test_help_is_there(arguments: list[str]) -> None:
     told = CliRunner().invoke(cli, arguments)
     assert (told.exit_code, told.output[:6]) == (0, "Usage:")
+
+
+def test_help_lists_every_command_in_a_line_and_imports_none() -> None:
+    program = (
+        "import sys; from click.testing import CliRunner; from fairlead.cli.main import cli; "
+        "print(CliRunner().invoke(cli, ['--help']).output, sorted({'numpy', 'aiohttp'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.endswith("[]\n")
+    rows = dict(line.split(maxsplit=1) for line in ended.stdout.partition("Commands:\n")[2].splitlines()[:10])
+    assert set(rows) == {"agent", "base", "data", "explain", "job", "place", "replay", "serve", "task", "up"}
+    assert all(summary.endswith(".") and not summary.endswith("...") for summary in rows.values())
+
+
+@pytest.mark.parametrize("name", Commands.LATE)
+def test_late_commands_are_found(name: str) -> None:
+    assert CliRunner().invoke(cli, [name, "--help"]).output.startswith(f"Usage: cli {name}")
 
 
 def test_the_version_is_told() -> None:

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import click
 
@@ -23,16 +23,23 @@ STARTED_S = 15.0
 """After so long what a process needs throughout is there."""
 
 
+class Late(NamedTuple):
+    """A command in a module of its own, which has a function of its name."""
+
+    module: str
+    summary: str
+
+
 class Commands(click.Group):
-    """Commands whose modules are imported when they are called, or when help wants their first line."""
+    """Commands whose modules are imported when they are called; the list of commands needs none of them."""
 
     LATE: ClassVar = {
-        "data": "fairlead.cli.data",
-        "explain": "fairlead.cli.explain",
-        "job": "fairlead.cli.job",
-        "place": "fairlead.cli.place",
-        "replay": "fairlead.cli.replay",
-        "task": "fairlead.cli.task",
+        "data": Late("fairlead.cli.data", "Drain workers of datasets, report caches, try the webhook."),
+        "explain": Late("fairlead.cli.explain", "Explain why a pod is on its node, or pending."),
+        "job": Late("fairlead.cli.job", "Submit TYJobs, follow them, and ask why they wait."),
+        "place": Late("fairlead.cli.place", "Show which nodes pods would get on a snapshot of a cluster."),
+        "replay": Late("fairlead.cli.replay", "Repeat a recorded decision and compare."),
+        "task": Late("fairlead.cli.task", "Create diagnosis tasks and show their reports."),
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -40,10 +47,16 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self.LATE:
-            found = getattr(importlib.import_module(self.LATE[cmd_name]), cmd_name)
+            found = getattr(importlib.import_module(self.LATE[cmd_name].module), cmd_name)
             assert isinstance(found, click.Command)
             return found
         return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        summaries = {name: command.short_help or "" for name, command in self.commands.items()}
+        summaries |= {name: late.summary for name, late in self.LATE.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(summaries.items()))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -92,14 +105,14 @@ def with_options(*options: Any) -> Callable[[Any], Any]:
     return decorate
 
 
-@cli.command()
+@cli.command(short_help="Run beside the control plane of a Kubernetes cluster.")
 @with_options(*SERVE_OPTIONS, *COMMON_OPTIONS)
 def serve(config: Path | None, **flags: Any) -> None:
     """Run beside the control plane of a Kubernetes cluster (1.30 or newer)."""
     _serve(_settings(config, flags))
 
 
-@cli.command()
+@cli.command(short_help="Start a small cluster with Fairlead on this machine.")
 @with_options(*UP_OPTIONS, *COMMON_OPTIONS)
 def up(
     config: Path | None,
@@ -133,7 +146,11 @@ def up(
     _run(settings, run)
 
 
-@cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
+@cli.command(
+    short_help="Carry out the rounds of diagnosis tasks, in their pods.",
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def agent(arguments: tuple[str, ...]) -> None:
     """Carry out the rounds of diagnosis tasks, in a pod of their carrier."""
@@ -142,7 +159,10 @@ def agent(arguments: tuple[str, ...]) -> None:
     sys.exit(run_agent(arguments))
 
 
-@cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@cli.command(
+    short_help="Run a base for Python modules.",
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def base(arguments: tuple[str, ...]) -> None:
     """Run a base for Python modules; `fairlead base --help` lists its options."""
