@@ -12,9 +12,11 @@ from fairlead.apiserver.validation.errors import (
     Json,
     duplicate,
     invalid,
+    malformed,
     not_supported,
     repeated,
     required,
+    supported,
     too_many,
 )
 
@@ -66,10 +68,8 @@ def _webhook(webhook: Json, path: str) -> Errors:
     found = _name(webhook.get("name", ""), f"{path}.name")
     for index, rule in enumerate(webhook.get("rules") or ()):
         found += _rule(rule, f"{path}.rules[{index}]")
-    if webhook.get("failurePolicy") not in ("Fail", "Ignore"):
-        found.append(not_supported(f"{path}.failurePolicy", webhook.get("failurePolicy"), ("Fail", "Ignore")))
-    if webhook.get("matchPolicy") not in ("Equivalent", "Exact"):
-        found.append(not_supported(f"{path}.matchPolicy", webhook.get("matchPolicy"), ("Equivalent", "Exact")))
+    found += supported(f"{path}.failurePolicy", webhook.get("failurePolicy"), ("Fail", "Ignore"))
+    found += supported(f"{path}.matchPolicy", webhook.get("matchPolicy"), ("Equivalent", "Exact"))
     effects = webhook.get("sideEffects")
     if effects is None:
         found.append(required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun"))
@@ -81,8 +81,7 @@ def _webhook(webhook: Json, path: str) -> Errors:
     for key in ("namespaceSelector", "objectSelector"):
         found += metadata.selector(webhook.get(key), f"{path}.{key}")
     again = webhook.get("reinvocationPolicy", "Never")
-    if again not in ("IfNeeded", "Never"):
-        found.append(not_supported(f"{path}.reinvocationPolicy", again, ("IfNeeded", "Never")))
+    found += supported(f"{path}.reinvocationPolicy", again, ("IfNeeded", "Never"))
     return [*found, *client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")]
 
 
@@ -100,7 +99,7 @@ def match_conditions(conditions: list[Json], path: str) -> Errors:
         if not name:
             found.append(required(f"{here}.name"))
         else:
-            found += [invalid(f"{here}.name", name, why) for why in names.qualified(name)]
+            found += malformed(f"{here}.name", name, names.qualified)
             if name in seen:
                 found.append(duplicate(f"{here}.name", name))
         seen.add(name)
@@ -187,7 +186,7 @@ def review_versions(versions: list[str], path: str, hint: str) -> Errors:
         if again:
             found.append(invalid(f"{path}[{index}]", version, "duplicate version"))
         else:
-            found += [invalid(f"{path}[{index}]", version, text) for text in names.label_1035(version)]
+            found += malformed(f"{path}[{index}]", version, names.label_1035)
     if not set(versions) & set(_REVIEWS):
         found.append(invalid(path, versions, f"must include at least one of {', '.join(_REVIEWS)}"))
     return found
@@ -202,8 +201,7 @@ def _rule(rule: Json, path: str) -> Errors:
         text = "if '*' is present, must not specify other operations"
         found.append(invalid(f"{path}.operations", operations, text))
     for index, operation in enumerate(operations):
-        if operation not in _OPERATIONS:
-            found.append(not_supported(f"{path}.operations[{index}]", operation, _OPERATIONS))
+        found += supported(f"{path}.operations[{index}]", operation, _OPERATIONS)
     for key, called in (("apiGroups", "groups"), ("apiVersions", "versions")):
         values = rule.get(key) or []
         if not values:
@@ -215,8 +213,7 @@ def _rule(rule: Json, path: str) -> Errors:
         if not version:
             found.append(required(f"{path}.apiVersions[{index}]"))
     found += _resources(rule.get("resources") or [], f"{path}.resources")
-    if rule.get("scope") not in ("*", "Cluster", "Namespaced"):
-        found.append(not_supported(f"{path}.scope", rule.get("scope"), ("*", "Cluster", "Namespaced")))
+    found += supported(f"{path}.scope", rule.get("scope"), ("*", "Cluster", "Namespaced"))
     return found
 
 

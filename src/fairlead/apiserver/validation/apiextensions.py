@@ -19,6 +19,7 @@ from fairlead.apiserver.validation.errors import (
     immutable,
     invalid,
     not_supported,
+    one_of,
     required,
     too_many,
 )
@@ -80,10 +81,7 @@ def _spec(spec: Json, given: Json) -> Errors:
     elif "." not in group:
         found.append(invalid("spec.group", group, "should be a domain with at least one dot"))
     scope = spec.get("scope", "")
-    if not scope:
-        found.append(required("spec.scope"))
-    elif scope not in ("Cluster", "Namespaced"):
-        found.append(not_supported("spec.scope", scope, ("Cluster", "Namespaced")))
+    found += one_of("spec.scope", scope, ("Cluster", "Namespaced"))
     versions = spec.get("versions") or []
     found += _versions(spec.get("versions"))
     found += [required(f"spec.names.{key}") for key in ("plural", "singular", "kind", "listKind") if not given.get(key)]
@@ -335,10 +333,7 @@ def _conversion(spec: Json) -> Errors:
     if strategy != "None" and spec.get("preserveUnknownFields"):
         text = "must be None if spec.preserveUnknownFields is true"
         found.append(invalid(f"{path}.strategy", strategy, text))
-    if not strategy:
-        found.append(required(f"{path}.strategy"))
-    elif strategy not in ("None", "Webhook"):
-        found.append(not_supported(f"{path}.strategy", strategy, ("None", "Webhook")))
+    found += one_of(f"{path}.strategy", strategy, ("None", "Webhook"))
     webhook = conversion.get("webhook") or {}
     config, versions = webhook.get("clientConfig"), webhook.get("conversionReviewVersions") or []
     if strategy == "Webhook":

@@ -3,7 +3,7 @@
 import base64
 
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import Errors, Json, invalid, required
+from fairlead.apiserver.validation.errors import Errors, Json, invalid, malformed, required
 
 MOST_GROUP_PRIORITY = 20_000
 MOST_VERSION_PRIORITY = 1_000
@@ -24,7 +24,7 @@ def _api_service(obj: Json) -> Errors:
     if name != f"{version}.{group}":
         found.append(invalid("metadata.name", name, f'must be `spec.version+"."+spec.group`: "{version}.{group}"'))
     found += [invalid("spec.group", group, problem) for problem in (names.subdomain(group) if group else ())]
-    found += [invalid("spec.version", version, problem) for problem in names.label_1035(version)]
+    found += malformed("spec.version", version, names.label_1035)
     for key, most in (("groupPriorityMinimum", MOST_GROUP_PRIORITY), ("versionPriority", MOST_VERSION_PRIORITY)):
         number = spec.get(key, 0)
         if not 0 < number <= most:

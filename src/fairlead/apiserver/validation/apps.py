@@ -13,6 +13,7 @@ from fairlead.apiserver.validation.errors import (
     forbidden,
     immutable,
     invalid,
+    malformed,
     nonnegative,
     not_supported,
     required,
@@ -87,7 +88,7 @@ def _always(given: Json, owner: str) -> Errors:
 
 def int_or_percent(value: Any, path: str) -> Errors:
     if isinstance(value, str):
-        return [invalid(path, value, text) for text in names.percent(value)]
+        return malformed(path, value, names.percent)
     return nonnegative(path, value)
 
 
@@ -250,7 +251,7 @@ def _stateful_set_spec(spec: Json, *, is_new: bool = True) -> Errors:
     if spec.get("ordinals"):
         found += nonnegative("spec.ordinals.start", spec["ordinals"].get("start"))
     if spec.get("serviceName") and is_new:
-        found += [invalid("spec.serviceName", spec["serviceName"], text) for text in names.label(spec["serviceName"])]
+        found += malformed("spec.serviceName", spec["serviceName"], names.label)
     selector = spec.get("selector")
     problems: Errors = []
     if selector is None:

@@ -9,8 +9,10 @@ from fairlead.apiserver.validation.errors import (
     Json,
     forbidden,
     invalid,
+    mandatory,
     not_supported,
     required,
+    supported_if_set,
 )
 from fairlead.apiserver.validation.quantities import container_resource_name
 from fairlead.model.quantity import nanos
@@ -65,10 +67,7 @@ def _reference(given: Json, path: str, *, needs_group: bool = False, any_version
     found: Errors = []
     for key in ("kind", "name"):
         value = given.get(key, "")
-        if not value:
-            found.append(required(f"{path}.{key}"))
-        else:
-            found += [invalid(f"{path}.{key}", value, text) for text in names.path_segment(value)]
+        found += mandatory(f"{path}.{key}", value, names.path_segment)
     version = given.get("apiVersion", "")
     if any_version:
         return found
@@ -109,10 +108,7 @@ def _source(kind: str, source: Json, path: str) -> Errors:
         found += _reference(source.get("describedObject") or {}, f"{path}.describedObject")
     if kind in ("object", "external", "pods"):
         name = (source.get("metric") or {}).get("name", "")
-        if not name:
-            found.append(required(f"{path}.metric.name", "must specify a metric name"))
-        else:
-            found += [invalid(f"{path}.metric.name", name, text) for text in names.path_segment(name)]
+        found += mandatory(f"{path}.metric.name", name, names.path_segment, "must specify a metric name")
     else:
         name = source.get("name", "")
         if not name:
@@ -121,10 +117,7 @@ def _source(kind: str, source: Json, path: str) -> Errors:
             found += container_resource_name(name, f"{path}.name")
         if kind == "containerResource":
             container = source.get("container", "")
-            if not container:
-                found.append(required(f"{path}.container", "must specify a container"))
-            else:
-                found += [invalid(f"{path}.container", container, text) for text in names.label(container)]
+            found += mandatory(f"{path}.container", container, names.label, "must specify a container")
     found += _target(target, here)
     value, average, share = (target.get(key) for key in ("value", "averageValue", "averageUtilization"))
     match kind:
@@ -173,8 +166,7 @@ def _rules(rules: Json, path: str) -> Errors:
         detail = "must be less than or equal to 3600"
         found.append(invalid(f"{path}.stabilizationWindowSeconds", window, detail))
     chosen = rules.get("selectPolicy")
-    if chosen is not None and chosen not in ("Disabled", "Max", "Min"):
-        found.append(not_supported(f"{path}.selectPolicy", chosen, ("Disabled", "Max", "Min")))
+    found += supported_if_set(f"{path}.selectPolicy", chosen, ("Disabled", "Max", "Min"))
     if not rules.get("policies"):
         found.append(required(f"{path}.policies", "must specify at least one Policy"))
     for index, policy in enumerate(rules.get("policies") or ()):

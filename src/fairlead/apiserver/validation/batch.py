@@ -15,10 +15,12 @@ from fairlead.apiserver.validation.errors import (
     duplicate,
     immutable,
     invalid,
+    malformed,
     nonnegative,
     not_supported,
     one_of,
     required,
+    supported,
     too_long,
     too_many,
 )
@@ -97,8 +99,7 @@ def job_spec(spec: Json, path: str) -> Errors:
         if len(spec["managedBy"]) > 63:
             found.append(too_long(f"{path}.managedBy", 63))
     mode = spec.get("completionMode", "NonIndexed")
-    if mode not in ("NonIndexed", "Indexed"):
-        found.append(not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
+    found += supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
     if mode == "Indexed":
         found += _indexed(spec, path)
     elif mode == "NonIndexed":
@@ -177,7 +178,7 @@ def _pod_conditions(patterns: Sequence[Json], path: str) -> Errors:
     found: Errors = [too_many(path, len(patterns), 20)] if len(patterns) > 20 else []
     for index, pattern in enumerate(patterns):
         here, kind, status = f"{path}[{index}]", pattern.get("type", ""), pattern.get("status", "")
-        found += [invalid(f"{here}.type", kind, text) for text in names.qualified(kind)]
+        found += malformed(f"{here}.type", kind, names.qualified)
         if not status:
             listed = " ".join(f'"{each}"' for each in _STATUSES)
             found.append(required(f"{here}.status", f"valid values: [{listed}]"))
@@ -189,10 +190,7 @@ def _pod_conditions(patterns: Sequence[Json], path: str) -> Errors:
 def _exit_codes(codes: Json, containers: set[Any], path: str) -> Errors:
     found: Errors = []
     operator, values, name = codes.get("operator", ""), codes.get("values") or [], codes.get("containerName")
-    if not operator:
-        found.append(required(f"{path}.operator", 'valid values: ["In" "NotIn"]'))
-    elif operator not in ("In", "NotIn"):
-        found.append(not_supported(f"{path}.operator", operator, ("In", "NotIn")))
+    found += one_of(f"{path}.operator", operator, ("In", "NotIn"), 'valid values: ["In" "NotIn"]')
     if name is not None and name not in containers:
         detail = "must be one of the container or initContainer names in the pod template"
         found.append(invalid(f"{path}.containerName", name, detail))

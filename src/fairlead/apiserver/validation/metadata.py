@@ -10,6 +10,8 @@ from fairlead.apiserver.validation.errors import (
     forbidden,
     immutable,
     invalid,
+    malformed,
+    mandatory,
     nonnegative,
     required,
     too_long,
@@ -34,14 +36,10 @@ def on_create(metadata: Json, namespaced: bool, name_check: Check, core: bool = 
     if not name:
         found.append(required("metadata.name", "name or generateName is required"))
     else:
-        for text in name_check(name):
-            found.append(invalid("metadata.name", name, text))
+        found += malformed("metadata.name", name, name_check)
     space = metadata.get("namespace")
     if namespaced:
-        if not space:
-            found.append(required("metadata.namespace"))
-        else:
-            found += [invalid("metadata.namespace", space, text) for text in names.label(space)]
+        found += mandatory("metadata.namespace", space, names.label)
     elif space:
         found.append(forbidden("metadata.namespace", "not allowed on this type"))
     found += nonnegative("metadata.generation", metadata.get("generation"))
@@ -103,8 +101,8 @@ def labels(given: Json, path: str) -> Errors:
     for key, value in given.items():
         if not isinstance(value, str):
             continue
-        found += [invalid(path, key, text) for text in names.qualified(key)]
-        found += [invalid(path, value, text) for text in names.label_value(value)]
+        found += malformed(path, key, names.qualified)
+        found += malformed(path, value, names.label_value)
     return found
 
 
@@ -153,7 +151,7 @@ def _finalizers(finalizers: Any, core: bool) -> Errors:
     path = "metadata.finalizers"
     found: Errors = []
     for finalizer in finalizers:
-        found += [invalid(path, finalizer, text) for text in names.qualified(finalizer)]
+        found += malformed(path, finalizer, names.qualified)
     if {"orphan", "foregroundDeletion"} <= set(finalizers):
         found.append(invalid(path, list(finalizers), "finalizer orphan and foregroundDeletion cannot be both set"))
     return [*found, *_qualified_finalizers(finalizers)] if core else found
@@ -191,9 +189,9 @@ def selector(given: Json | None, path: str) -> Errors:
             case _:
                 found.append(invalid(f"{here}.operator", operator or "", "not a valid selector operator"))
         key = expression.get("key", "")
-        found += [invalid(f"{here}.key", key, text) for text in names.qualified(key)]
+        found += malformed(f"{here}.key", key, names.qualified)
         for at, value in enumerate(values):
-            found += [invalid(f"{here}.values[{at}]", value, text) for text in names.label_value(value)]
+            found += malformed(f"{here}.values[{at}]", value, names.label_value)
     return found
 
 

@@ -10,8 +10,11 @@ from fairlead.apiserver.validation.errors import (
     forbidden,
     immutable,
     invalid,
+    malformed,
+    mandatory,
     not_supported,
     required,
+    supported,
     too_long,
 )
 
@@ -40,7 +43,7 @@ def _ingress_spec(spec: Json) -> Errors:
         found += _rule(rule, f"spec.rules[{index}]")
     name = spec.get("ingressClassName")
     if name is not None:
-        found += [invalid("spec.ingressClassName", name, text) for text in names.subdomain(name)]
+        found += malformed("spec.ingressClassName", name, names.subdomain)
     return found
 
 
@@ -80,18 +83,15 @@ def _backend(backend: Json, path: str) -> Errors:
     found: Errors = []
     if service is not None:
         name, port = service.get("name", ""), service.get("port") or {}
-        if not name:
-            found.append(required(f"{path}.service.name"))
-        else:
-            found += [invalid(f"{path}.service.name", name, text) for text in names.label(name)]
+        found += mandatory(f"{path}.service.name", name, names.label)
         if port.get("name") and port.get("number"):
             found.append(invalid(path, "", "cannot set both port name & port number"))
         elif port.get("name"):
             here = f"{path}.service.port.name"
-            found += [invalid(here, port["name"], text) for text in names.port_name(port["name"])]
+            found += malformed(here, port["name"], names.port_name)
         elif port.get("number"):
             here = f"{path}.service.port.number"
-            found += [invalid(here, port["number"], text) for text in names.port_number(port["number"])]
+            found += malformed(here, port["number"], names.port_number)
         else:
             found.append(required(path, "port name or number is required"))
     return found
@@ -113,13 +113,10 @@ def _class_parameters(given: Json, path: str) -> Errors:
     found: Errors = []
     if given.get("apiGroup") is not None:
         group = given["apiGroup"]
-        found += [invalid(f"{path}.apiGroup", group, text) for text in names.subdomain(group)]
+        found += malformed(f"{path}.apiGroup", group, names.subdomain)
     for key in ("kind", "name"):
         value = given.get(key, "")
-        if not value:
-            found.append(required(f"{path}.{key}"))
-        else:
-            found += [invalid(f"{path}.{key}", value, text) for text in names.path_segment(value)]
+        found += mandatory(f"{path}.{key}", value, names.path_segment)
     scope, space = given.get("scope"), given.get("namespace")
     if scope is None:
         return [*found, required(f"{path}.scope")]
@@ -128,7 +125,7 @@ def _class_parameters(given: Json, path: str) -> Errors:
     if scope == "Namespace":
         if space is None:
             return [*found, required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")]
-        return [*found, *(invalid(f"{path}.namespace", space, text) for text in names.label(space))]
+        return [*found, *malformed(f"{path}.namespace", space, names.label)]
     if space is not None:
         found.append(forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'"))
     return found
@@ -158,15 +155,13 @@ def _policy_spec(spec: Json) -> Errors:
             for at, peer in enumerate(rule.get(side) or ()):
                 found += _peer(peer, f"{path}.{side}[{at}]")
     for index, kind in enumerate(spec.get("policyTypes") or ()):
-        if kind not in ("Ingress", "Egress"):
-            found.append(not_supported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress")))
+        found += supported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress"))
     return found
 
 
 def _policy_port(port: Json, path: str) -> Errors:
     found: Errors = []
-    if port.get("protocol") not in ("TCP", "UDP", "SCTP"):
-        found.append(not_supported(f"{path}.protocol", port.get("protocol"), ("TCP", "UDP", "SCTP")))
+    found += supported(f"{path}.protocol", port.get("protocol"), ("TCP", "UDP", "SCTP"))
     if port.get("port") is not None:
         found += port_or_name(port["port"], f"{path}.port")
     return found

@@ -1,13 +1,7 @@
 """Validation of the kinds of node.k8s.io: RuntimeClasses."""
 
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import (
-    Errors,
-    Json,
-    immutable,
-    invalid,
-    required,
-)
+from fairlead.apiserver.validation.errors import Errors, Json, immutable, malformed, required
 
 
 def runtime_class(obj: Json) -> Errors:
@@ -15,7 +9,7 @@ def runtime_class(obj: Json) -> Errors:
     handler = obj.get("handler", "")
     if not handler:
         return [*found, required("handler")]
-    return [*found, *(invalid("handler", handler, text) for text in names.label(handler))]
+    return [*found, *malformed("handler", handler, names.label)]
 
 
 def runtime_class_update(new: Json, old: Json) -> Errors:

@@ -10,6 +10,7 @@ from fairlead.apiserver.validation.errors import (
     duplicate,
     forbidden,
     invalid,
+    malformed,
     not_found,
     required,
     within_bounds,
@@ -53,7 +54,7 @@ def is_whole(name: str) -> bool:
 
 
 def resource_name(name: str, path: str) -> Errors:
-    found: Errors = [invalid(path, name, text) for text in names.qualified(name)]
+    found: Errors = malformed(path, name, names.qualified)
     if not found and "/" not in name and name not in _STANDARD and not is_huge(name):
         return [invalid(path, name, "must be a standard resource type or fully qualified")]
     return found

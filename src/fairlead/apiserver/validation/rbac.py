@@ -1,13 +1,7 @@
 """Validation of the kinds of rbac.authorization.k8s.io: roles and their bindings."""
 
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import (
-    Errors,
-    Json,
-    invalid,
-    not_supported,
-    required,
-)
+from fairlead.apiserver.validation.errors import Errors, Json, invalid, mandatory, not_supported, required
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -86,10 +80,7 @@ def _binding(obj: Json, kinds: tuple[str, ...]) -> Errors:
     if reference.get("kind") not in kinds:
         found.append(not_supported("roleRef.kind", reference.get("kind", ""), kinds))
     name = reference.get("name", "")
-    if not name:
-        found.append(required("roleRef.name"))
-    else:
-        found += [invalid("roleRef.name", name, text) for text in names.path_segment(name)]
+    found += mandatory("roleRef.name", name, names.path_segment)
     for index, subject in enumerate(obj.get("subjects") or ()):
         found += _subject(subject, len(kinds) > 1, f"subjects[{index}]")
     return found

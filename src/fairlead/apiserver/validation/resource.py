@@ -13,6 +13,7 @@ from fairlead.apiserver.validation.errors import (
     duplicate,
     immutable,
     invalid,
+    malformed,
     not_supported,
     required,
     too_long,
@@ -122,7 +123,7 @@ def _device_request(request: Json, path: str) -> Errors:
     name = request.get("deviceClassName", "")
     found: Errors = [] if name else [required(f"{path}.deviceClassName")]
     if name:
-        found += [invalid(f"{path}.deviceClassName", name, text) for text in names.subdomain(name)]
+        found += malformed(f"{path}.deviceClassName", name, names.subdomain)
     found += _each(request.get("selectors"), _MOST, _selector, f"{path}.selectors")
     count = request.get("count", 0)
     match request.get("allocationMode"):
@@ -235,7 +236,7 @@ def _pool(pool: Json, path: str) -> Errors:
         if len(name) > _MOST_POOL_NAME:
             found.append(too_long(f"{path}.name", _MOST_POOL_NAME))
         for part in name.split("/"):
-            found += [invalid(f"{path}.name", part, text) for text in names.subdomain(part)]
+            found += malformed(f"{path}.name", part, names.subdomain)
     if pool.get("resourceSliceCount", 0) <= 0:
         count = pool.get("resourceSliceCount", 0)
         found.append(invalid(f"{path}.resourceSliceCount", count, "must be greater than zero"))
@@ -250,7 +251,7 @@ def _where(spec: Json) -> Errors:
     node = spec.get("nodeName")
     if node:
         given.append("`nodeName`")
-        found += [invalid("spec.nodeName", node, text) for text in names.subdomain(node)]
+        found += malformed("spec.nodeName", node, names.subdomain)
     elif node is not None:
         found.append(invalid("spec.nodeName", node, "must be either unset or set to a non-empty string"))
     selector = spec.get("nodeSelector")
@@ -319,7 +320,7 @@ def _attribute(attribute: Json, path: str) -> Errors:
 
 
 def _label(name: str, path: str) -> Errors:
-    return [invalid(path, name, text) for text in names.label(name)]
+    return malformed(path, name, names.label)
 
 
 def _qualified(name: str, path: str) -> Errors:
@@ -328,7 +329,7 @@ def _qualified(name: str, path: str) -> Errors:
     if slash and not domain:
         found.append(required(path, "the domain must not be empty"))
     elif slash:
-        found += [invalid(path, domain, text) for text in names.subdomain(domain)]
+        found += malformed(path, domain, names.subdomain)
     if not identifier:
         found.append(required(path, "the name must not be empty"))
     elif not _IDENTIFIER.fullmatch(identifier):

@@ -1,13 +1,7 @@
 """Validation of the kinds of scheduling.k8s.io: PriorityClasses."""
 
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import (
-    Errors,
-    Json,
-    forbidden,
-    immutable,
-    not_supported,
-)
+from fairlead.apiserver.validation.errors import Errors, Json, forbidden, immutable, supported
 
 _LARGEST_PRIORITY = 1_000_000_000
 
@@ -27,8 +21,7 @@ def priority_class(obj: Json) -> Errors:
     elif value > _LARGEST_PRIORITY:
         found.append(forbidden("value", f"maximum allowed value of a user defined priority is {_LARGEST_PRIORITY}"))
     policy = obj.get("preemptionPolicy")
-    if policy not in ("PreemptLowerPriority", "Never"):
-        found.append(not_supported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never")))
+    found += supported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))
     return found
 
 

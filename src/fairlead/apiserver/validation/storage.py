@@ -8,9 +8,11 @@ from fairlead.apiserver.validation.errors import (
     forbidden,
     immutable,
     invalid,
+    malformed,
     nonnegative,
     not_supported,
     required,
+    supported,
     too_long,
 )
 from fairlead.model.quantity import nanos
@@ -23,8 +25,7 @@ def storage_class(obj: Json) -> Errors:
         found.append(required("provisioner"))
     else:
         found += [invalid("provisioner", provisioner, text) for text in names.qualified(provisioner.lower())]
-    if obj.get("reclaimPolicy") not in ("Delete", "Retain"):
-        found.append(not_supported("reclaimPolicy", obj.get("reclaimPolicy"), ("Delete", "Retain")))
+    found += supported("reclaimPolicy", obj.get("reclaimPolicy"), ("Delete", "Retain"))
     if obj.get("volumeBindingMode") not in ("Immediate", "WaitForFirstConsumer"):
         allowed = ("Immediate", "WaitForFirstConsumer")
         found.append(not_supported("volumeBindingMode", obj.get("volumeBindingMode"), allowed))
@@ -69,7 +70,7 @@ def _driver(driver: Json, seen: set[str], path: str) -> Errors:
         if key in keys:
             found.append(duplicate(path, key))
         keys.add(key)
-        found += [invalid(path, key, text) for text in names.qualified(key)]
+        found += malformed(path, key, names.qualified)
     return found
 
 
@@ -115,8 +116,7 @@ def csi_driver_update(new: Json, old: Json) -> Errors:
 def _csi_driver_spec(spec: Json) -> Errors:
     found: Errors = []
     policy = spec.get("fsGroupPolicy", "File")
-    if policy not in _GROUP_POLICIES:
-        found.append(not_supported("spec.fsGroupPolicy", policy, _GROUP_POLICIES))
+    found += supported("spec.fsGroupPolicy", policy, _GROUP_POLICIES)
     audiences: set[str] = set()
     for index, request in enumerate(spec.get("tokenRequests") or ()):
         path, audience = f"spec.tokenRequests[{index}]", request.get("audience", "")
@@ -131,8 +131,7 @@ def _csi_driver_spec(spec: Json) -> Errors:
             found.append(invalid(f"{path}.expirationSeconds", seconds, text))
         audiences.add(audience)
     for mode in spec.get("volumeLifecycleModes") or ():
-        if mode not in ("Persistent", "Ephemeral"):
-            found.append(not_supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral")))
+        found += supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral"))
     return found
 
 
@@ -150,9 +149,9 @@ def volume_attachment(obj: Json) -> Errors:
     elif name == "":
         found.append(required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName"))
     node = spec.get("nodeName", "")
-    found += [invalid("spec.nodeName", node, text) for text in names.subdomain(node)]
+    found += malformed("spec.nodeName", node, names.subdomain)
     if name is not None:
-        found += [invalid("spec.source.persistentVolumeName", name, text) for text in names.subdomain(name)]
+        found += malformed("spec.source.persistentVolumeName", name, names.subdomain)
     return found
 
 
@@ -178,7 +177,7 @@ def storage_capacity(obj: Json) -> Errors:
     found = metadata.on_create(obj["metadata"], True, names.subdomain)
     found += metadata.selector(obj.get("nodeTopology"), "nodeTopology")
     name = obj.get("storageClassName", "")
-    found += [invalid("storageClassName", name, text) for text in names.subdomain(name)]
+    found += malformed("storageClassName", name, names.subdomain)
     capacity = obj.get("capacity")
     if capacity is not None and nanos(capacity) < 0:
         found.append(invalid("capacity", capacity, "must be greater than or equal to 0"))

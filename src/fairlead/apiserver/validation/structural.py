@@ -18,6 +18,7 @@ from fairlead.apiserver.validation.errors import (
     not_supported,
     repeated,
     required,
+    supported_if_set,
 )
 
 Patterns = Callable[[str, str], Errors]
@@ -338,8 +339,7 @@ def _maps(schema: Json, path: str) -> Errors:
         found.append(invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, "must be true or undefined"))
     found += _wrong_type(schema, path, "object", "x-kubernetes-map-type")
     kind = schema.get("x-kubernetes-map-type")
-    if kind is not None and kind not in ("atomic", "granular"):
-        found.append(not_supported(f"{path}.x-kubernetes-map-type", kind, ("atomic", "granular")))
+    found += supported_if_set(f"{path}.x-kubernetes-map-type", kind, ("atomic", "granular"))
     return found
 
 
@@ -353,8 +353,7 @@ def _lists(schema: Json, path: str) -> Errors:
             found.append(invalid(f"{path}.items.x-kubernetes-list-type", inner, text))
         if items.get("type") == "object" and items.get("x-kubernetes-map-type") != "atomic":
             found.append(invalid(f"{path}.items.x-kubernetes-map-type", inner, text))
-    if kind is not None and kind not in ("atomic", "set", "map"):
-        found.append(not_supported(f"{path}.x-kubernetes-list-type", kind, ("atomic", "set", "map")))
+    found += supported_if_set(f"{path}.x-kubernetes-list-type", kind, ("atomic", "set", "map"))
     if schema.get("x-kubernetes-list-map-keys") and kind != "map":
         here, text = f"{path}.x-kubernetes-list-type", "must be map if x-kubernetes-list-map-keys is non-empty"
         found.append(required(here, text) if kind is None else invalid(here, kind, text))

@@ -11,6 +11,7 @@ from fairlead.apiserver.validation.errors import (
     forbidden,
     immutable,
     invalid,
+    malformed,
     not_supported,
     required,
 )
@@ -39,7 +40,7 @@ def claim_spec(spec: Json, path: str) -> Errors:
         found.append(invalid(f"{path}.resources[storage]", storage, "must be greater than zero"))
     name = spec.get("storageClassName")
     if name:
-        found += [invalid(f"{path}.storageClassName", name, text) for text in names.subdomain(name)]
+        found += malformed(f"{path}.storageClassName", name, names.subdomain)
     if spec.get("volumeMode", "Filesystem") not in VOLUME_MODES:
         found.append(not_supported(f"{path}.volumeMode", spec["volumeMode"], VOLUME_MODES))
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
@@ -53,7 +54,7 @@ def claim_spec(spec: Json, path: str) -> Errors:
             found.append(invalid(path, {}, "must match dataSourceRef"))
     name = spec.get("volumeAttributesClassName")
     if name:
-        found += [invalid(f"{path}.volumeAttributesClassName", name, text) for text in names.subdomain(name)]
+        found += malformed(f"{path}.volumeAttributesClassName", name, names.subdomain)
     return found
 
 
@@ -64,10 +65,10 @@ def _data_source(given: Json, path: str) -> Errors:
         detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
         found.append(invalid(path, kind, detail))
     if group:
-        found += [invalid(f"{path}.apiGroup", group, text) for text in names.subdomain(group)]
+        found += malformed(f"{path}.apiGroup", group, names.subdomain)
     space = given.get("namespace")
     if space:
-        found += [invalid(f"{path}.namespace", space, text) for text in names.label(space)]
+        found += malformed(f"{path}.namespace", space, names.label)
     return found
 
 
@@ -135,7 +136,7 @@ def claim_status(new: Json, old: Json) -> Errors:
 
 
 def _claim_key(name: str, path: str) -> Errors:
-    found: Errors = [invalid(path, name, text) for text in names.qualified(name)]
+    found: Errors = malformed(path, name, names.qualified)
     if not found and is_native(name) and name != "storage":
         found.append(not_supported(path, name, ("storage",)))
     return found

@@ -10,6 +10,7 @@ from fairlead.apiserver.validation.errors import (
     forbidden,
     immutable,
     invalid,
+    malformed,
     required,
     too_long,
 )
@@ -27,12 +28,12 @@ def _config_data(obj: Json) -> Errors:
     data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
     size = 0
     for key, value in data.items():
-        found += [invalid(f"data[{key}]", key, text) for text in names.config_key(key)]
+        found += malformed(f"data[{key}]", key, names.config_key)
         if key in binary:
             found.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
         size += len(value.encode())
     for key, value in binary.items():
-        found += [invalid(f"binaryData[{key}]", key, text) for text in names.config_key(key)]
+        found += malformed(f"binaryData[{key}]", key, names.config_key)
         size += len(base64.b64decode(value))
     if size > MOST_BYTES:
         found.append(too_long("", MOST_BYTES))
@@ -69,7 +70,7 @@ def _secret_data(obj: Json) -> Errors:
     found: Errors = []
     data = obj.get("data") or {}
     for key in data:
-        found += [invalid(f"data[{key}]", key, text) for text in names.config_key(key)]
+        found += malformed(f"data[{key}]", key, names.config_key)
     if sum(len(base64.b64decode(value)) for value in data.values()) > MOST_BYTES:
         found.append(too_long("data", MOST_BYTES))
     match obj.get("type"):

@@ -13,11 +13,14 @@ from fairlead.apiserver.validation.errors import (
     duplicate,
     forbidden,
     invalid,
+    malformed,
+    mandatory,
     nonnegative,
     not_found,
     not_supported,
     one_of,
     required,
+    supported,
     too_many,
 )
 from fairlead.apiserver.validation.paths import no_backsteps
@@ -183,14 +186,12 @@ def _restarting(container: Json, path: str) -> Errors:
         found.append(too_many(f"{path}.restartPolicyRules", len(rules), 20))
     for index, rule in enumerate(rules):
         here = f"{path}.restartPolicyRules[{index}]"
-        if rule.get("action", "") not in ("Restart", "RestartAllContainers"):
-            found.append(not_supported(f"{here}.action", rule.get("action", ""), ("Restart", "RestartAllContainers")))
+        found += supported(f"{here}.action", rule.get("action", ""), ("Restart", "RestartAllContainers"))
         codes = rule.get("exitCodes")
         if codes is None:
             found.append(required(f"{here}.exitCodes", "must be specified"))
             continue
-        if codes.get("operator", "") not in ("In", "NotIn"):
-            found.append(not_supported(f"{here}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn")))
+        found += supported(f"{here}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
         if len(codes.get("values") or ()) > 255:
             found.append(too_many(f"{here}.exitCodes.values", len(codes["values"]), 255))
     return found
@@ -228,9 +229,9 @@ def _ports(ports: list[Json], path: str) -> Errors:
         if number == 0:
             found.append(required(f"{path}[{index}].containerPort"))
         elif not 0 < number < 65536:
-            found += [invalid(f"{path}[{index}].containerPort", number, text) for text in names.port_number(number)]
+            found += malformed(f"{path}[{index}].containerPort", number, names.port_number)
         if host and not 0 < host < 65536:
-            found += [invalid(f"{path}[{index}].hostPort", host, text) for text in names.port_number(host)]
+            found += malformed(f"{path}[{index}].hostPort", host, names.port_number)
         if port.get("protocol") not in _PROTOCOLS:
             found += one_of(f"{path}[{index}].protocol", port.get("protocol"), _PROTOCOLS)
     return found
@@ -254,10 +255,7 @@ def _env(variables: list[Json], path: str) -> Errors:
     found: Errors = []
     for index, variable in enumerate(variables):
         name = variable.get("name")
-        if not name:
-            found.append(required(f"{path}[{index}].name"))
-        else:
-            found += [invalid(f"{path}[{index}].name", name, text) for text in names.env_name(name)]
+        found += mandatory(f"{path}[{index}].name", name, names.env_name)
         if "valueFrom" in variable:
             found += _value_from(variable, f"{path}[{index}].valueFrom")
     return found
@@ -273,12 +271,9 @@ def _value_from(variable: Json, path: str) -> Errors:
     for kind in ("configMapKeyRef", "secretKeyRef"):
         if kind in source:
             name = source[kind].get("name", "")
-            found += [invalid(f"{path}.{kind}.name", name, text) for text in names.subdomain(name)]
+            found += malformed(f"{path}.{kind}.name", name, names.subdomain)
             key = source[kind].get("key")
-            if not key:
-                found.append(required(f"{path}.{kind}.key"))
-            else:
-                found += [invalid(f"{path}.{kind}.key", key, text) for text in names.config_key(key)]
+            found += mandatory(f"{path}.{kind}.key", key, names.config_key)
     if "fileKeyRef" in source:
         found += _file_key(source["fileKeyRef"], f"{path}.fileKeyRef")
     count = len(source)
@@ -302,10 +297,7 @@ def _file_key(reference: Json, path: str) -> Errors:
     found: Errors = []
     for key, check in (("key", names.env_name), ("volumeName", names.label)):
         value = reference.get(key, "")
-        if not value:
-            found.append(required(f"{path}.{key}"))
-        else:
-            found += [invalid(f"{path}.{key}", value, text) for text in check(value)]
+        found += mandatory(f"{path}.{key}", value, check)
     if not reference.get("path"):
         return [*found, required(f"{path}.path")]
     return [*found, *no_backsteps(reference["path"], f"{path}.path")]
@@ -339,7 +331,7 @@ def _env_from(source: Json, index: int, whole: str) -> Errors:
     path = f"{whole}[{index}]"
     prefix = source.get("prefix")
     if prefix:
-        found += [invalid(f"{path}.prefix", prefix, text) for text in names.env_name(prefix)]
+        found += malformed(f"{path}.prefix", prefix, names.env_name)
     kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
     for kind in kinds:
         name = source[kind].get("name", "")
@@ -393,11 +385,10 @@ def _handler(handler: Json, around: Around, path: str) -> Errors:
                 found.append(required(f"{path}.exec.command"))
         case "httpGet":
             found += port_or_name(action.get("port"), f"{path}.httpGet.port")
-            if action.get("scheme") not in ("HTTP", "HTTPS"):
-                found.append(not_supported(f"{path}.httpGet.scheme", action.get("scheme"), ("HTTP", "HTTPS")))
+            found += supported(f"{path}.httpGet.scheme", action.get("scheme"), ("HTTP", "HTTPS"))
             for header in action.get("httpHeaders") or ():
                 name = header.get("name", "")
-                found += [invalid(f"{path}.httpGet.httpHeaders", name, text) for text in names.http_header(name)]
+                found += malformed(f"{path}.httpGet.httpHeaders", name, names.http_header)
         case "tcpSocket" | "grpc":
             found += port_or_name(action.get("port"), f"{path}.{kind}.port")
         case "sleep":

@@ -3,7 +3,7 @@
 import re
 
 from fairlead.apiserver.validation import names
-from fairlead.apiserver.validation.errors import Errors, Json, invalid, not_supported, required
+from fairlead.apiserver.validation.errors import Errors, Json, invalid, malformed, not_supported, required
 
 _ENV_FIELDS = ("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
                "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs")  # fmt: skip
@@ -34,7 +34,7 @@ def field_ref(reference: Json, path: str, in_volume: bool = False) -> Errors:
     subscript = _SUBSCRIPT.fullmatch(field)
     if subscript is not None:
         key = subscript[2].lower() if subscript[1].endswith("annotations") else subscript[2]
-        return [invalid(path, key, text) for text in names.qualified(key)]
+        return malformed(path, key, names.qualified)
     if field not in _KNOWN_FIELDS and not field.startswith(("metadata.labels[", "metadata.annotations[")):
         detail = f"error converting fieldPath: field label not supported: {field}"
         return [invalid(f"{path}.fieldPath", field, detail)]

@@ -1,7 +1,7 @@
 """Validation of events: little of those sent as `v1`, more of those sent as `events.k8s.io/v1`."""
 
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import Errors, Json, immutable, invalid, required
+from fairlead.apiserver.validation.errors import Errors, Json, immutable, invalid, malformed, required
 
 _MOST_REASON = 128
 _MOST_NOTE = 1024
@@ -86,7 +86,7 @@ def _sense(obj: Json, controller: str) -> Errors:
     reporter = obj.get("reportingComponent", "")
     if not reporter:
         found.append(required(controller))
-    found += [invalid(controller, reporter, text) for text in names.qualified(reporter)]
+    found += malformed(controller, reporter, names.qualified)
     for key in ("reportingInstance", "action", "reason"):
         given = obj.get(key, "")
         if not given:

@@ -6,13 +6,7 @@ from typing import Any
 from fairlead.apiserver.json_values import token
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core import scheduling as placing
-from fairlead.apiserver.validation.errors import (
-    Errors,
-    Json,
-    duplicate,
-    forbidden,
-    invalid,
-)
+from fairlead.apiserver.validation.errors import Errors, Json, duplicate, forbidden, invalid, malformed
 from fairlead.apiserver.validation.quantities import amount
 
 
@@ -28,7 +22,7 @@ def _node(obj: Json) -> Errors:
     found += declared_features(status.get("declaredFeatures") or [])
     blocks = spec.get("podCIDRs") or []
     for index, block in enumerate(blocks):
-        found += [invalid(f"spec.podCIDRs[{index}]", block, text) for text in names.cidr(block)]
+        found += malformed(f"spec.podCIDRs[{index}]", block, names.cidr)
     if len(blocks) > 1 and (len(blocks) > 2 or len({":" in block for block in blocks}) < 2):
         detail = "may specify no more than one CIDR for each IP family"
         found.append(invalid("spec.podCIDRs", blocks, detail))

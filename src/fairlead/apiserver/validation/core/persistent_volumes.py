@@ -14,6 +14,8 @@ from fairlead.apiserver.validation.errors import (
     forbidden,
     immutable,
     invalid,
+    malformed,
+    mandatory,
     not_supported,
     required,
 )
@@ -61,16 +63,13 @@ def _spec(spec: Json, name: str) -> Errors:
         found.append(forbidden("spec.persistentVolumeReclaimPolicy", detail))
     storage_class = spec.get("storageClassName")
     if storage_class:
-        found += [invalid("spec.storageClassName", storage_class, text) for text in names.subdomain(storage_class)]
+        found += malformed("spec.storageClassName", storage_class, names.subdomain)
     if spec.get("volumeMode", "Filesystem") not in VOLUME_MODES:
         found.append(not_supported("spec.volumeMode", spec["volumeMode"], VOLUME_MODES))
     attributes = spec.get("volumeAttributesClassName")
     if attributes is not None:
         path = "spec.volumeAttributesClassName"
-        if not attributes:
-            found.append(required(path, "an empty string is disallowed"))
-        else:
-            found += [invalid(path, attributes, text) for text in names.subdomain(attributes)]
+        found += mandatory(path, attributes, names.subdomain, "an empty string is disallowed")
         if "csi" not in spec:
             found.append(required("spec.csi", "has to be specified when using volumeAttributesClassName"))
     return found
@@ -108,7 +107,7 @@ def _csi(source: Json, path: str) -> Errors:
         if key in source:
             for part, check in (("name", names.subdomain), ("namespace", names.label)):
                 value, here = source[key].get(part, ""), f"{path}.{key}.{part}"
-                found += [invalid(here, value, text) for text in check(value)] if value else [required(here)]
+                found += malformed(here, value, check) if value else [required(here)]
     return found
 
 
@@ -132,7 +131,7 @@ def _glusterfs(source: Json, path: str) -> Errors:
         detail = "if the endpointnamespace is set, it must be a valid namespace name"
         found.append(invalid(f"{path}.endpointsNamespace", space, detail))
     elif space is not None:
-        found += [invalid(f"{path}.endpointsNamespace", space, text) for text in names.label(space)]
+        found += malformed(f"{path}.endpointsNamespace", space, names.label)
     return found
 
 

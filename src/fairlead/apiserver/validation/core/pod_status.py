@@ -12,6 +12,7 @@ from fairlead.apiserver.validation.errors import (
     forbidden,
     immutable,
     invalid,
+    malformed,
     required,
 )
 
@@ -24,7 +25,7 @@ def pod_status(new: Json, old: Json) -> Errors:
     found = _conditions(status.get("conditions") or ())
     nominated = status.get("nominatedNodeName", "")
     if nominated and nominated != before.get("nominatedNodeName", ""):
-        found += [invalid("status.nominatedNodeName", nominated, text) for text in names.subdomain(nominated)]
+        found += malformed("status.nominatedNodeName", nominated, names.subdomain)
         if old["spec"].get("nodeName"):
             text = "may not be set on pods that are already bound to a node"
             found.append(forbidden("status.nominatedNodeName", text))
@@ -54,7 +55,7 @@ def _claims(given: Sequence[Json], claims: Sequence[Json]) -> Errors:
         seen.add(name)
         claim = each.get("resourceClaimName")
         if claim is not None:
-            found += [invalid(f"{path}.resourceClaimName", claim, text) for text in names.subdomain(claim)]
+            found += malformed(f"{path}.resourceClaimName", claim, names.subdomain)
     return found
 
 
@@ -81,7 +82,7 @@ def _extended(given: Json, spec: Json, path: str) -> Errors:
                 "spec.containers.resources.requests"
             )
             found.append(invalid(f"{here}.resourceName", resource, detail))
-        found += [invalid(f"{path}.requestName", request, text) for text in names.label(request)]
+        found += malformed(f"{path}.requestName", request, names.label)
         if (container, resource, request) in seen:
             found.append(duplicate(f"{here}.containerName", container))
             found.append(duplicate(f"{here}.resourceName", resource))
@@ -90,7 +91,7 @@ def _extended(given: Json, spec: Json, path: str) -> Errors:
     name = given.get("resourceClaimName", "")
     if not name:
         return [*found, required(f"{path}.resourceClaimName")]
-    return [*found, *(invalid(f"{path}.resourceClaimName", name, text) for text in names.subdomain(name))]
+    return [*found, *malformed(f"{path}.resourceClaimName", name, names.subdomain)]
 
 
 def _conditions(conditions: Sequence[Json]) -> Errors:
@@ -101,7 +102,7 @@ def _conditions(conditions: Sequence[Json]) -> Errors:
             text = "must be a non-negative integer"
             found.append(invalid(f"{path}.observedGeneration", condition["observedGeneration"], text))
         if kind not in _SYSTEM_CONDITIONS:
-            found += [invalid(f"{path}.Type", kind, text) for text in names.qualified(kind)]
+            found += malformed(f"{path}.Type", kind, names.qualified)
     return found
 
 
@@ -136,7 +137,7 @@ def _addresses(status: Json, before: Json, one: str, many: str) -> Errors:
         found.append(invalid(f"{path}[0].ip", given[0], "must be equal to `hostIP`"))
     for index, address in enumerate(given):
         if address not in earlier:
-            found += [invalid(f"{path}[{index}]", address, text) for text in names.ip(address)]
+            found += malformed(f"{path}[{index}]", address, names.ip)
     if len(given) > 1:
         bad = next(((index, each) for index, each in enumerate(given) if names.ip(each)[:1] == [_NO_ADDRESS]), None)
         if bad is not None:

@@ -24,6 +24,7 @@ from fairlead.apiserver.validation.errors import (
     duplicate,
     forbidden,
     invalid,
+    malformed,
     not_supported,
     one_of,
     required,
@@ -174,7 +175,7 @@ def pod_spec(spec: Json, path: str, pod_name: str = "") -> Errors:
     for index, gate in enumerate(spec.get("readinessGates") or ()):
         kind = gate.get("conditionType", "")
         here = f"{path}.readinessGates[{index}].conditionType"
-        found += [invalid(here, kind, text) for text in names.qualified(kind)]
+        found += malformed(here, kind, names.qualified)
     found += _gates(spec.get("schedulingGates") or [], f"{path}.schedulingGates")
     if "topologySpreadConstraints" in spec:
         found += placing.spread(spec["topologySpreadConstraints"], f"{path}.topologySpreadConstraints")
@@ -184,23 +185,23 @@ def pod_spec(spec: Json, path: str, pod_name: str = "") -> Errors:
         found += _host_name(spec, path)
     for key in ("serviceAccountName", "nodeName"):
         if key in spec:
-            found += [invalid(f"{path}.{key}", spec[key], text) for text in names.subdomain(spec[key])]
+            found += malformed(f"{path}.{key}", spec[key], names.subdomain)
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= _INT32:
         found.append(invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive"))
     for key in ("hostname", "subdomain"):
         if spec.get(key):
-            found += [invalid(f"{path}.{key}", spec[key], text) for text in names.label(spec[key])]
+            found += malformed(f"{path}.{key}", spec[key], names.label)
     if "tolerations" in spec:
         found += placing.tolerations(spec["tolerations"], f"{path}.tolerations")
     for index, alias in enumerate(spec.get("hostAliases") or ()):
         here, address = f"{path}.hostAliases[{index}]", alias.get("ip", "")
-        found += [invalid(f"{here}.ip", address, text) for text in names.ip(address)]
+        found += malformed(f"{here}.ip", address, names.ip)
         for at, name in enumerate(alias.get("hostnames") or ()):
-            found += [invalid(f"{here}.hostnames[{at}]", name, text) for text in names.subdomain(name)]
+            found += malformed(f"{here}.hostnames[{at}]", name, names.subdomain)
     for key in ("priorityClassName", "runtimeClassName"):
         if key in spec and (spec[key] or key == "runtimeClassName"):
-            found += [invalid(f"{path}.{key}", spec[key], text) for text in names.subdomain(spec[key])]
+            found += malformed(f"{path}.{key}", spec[key], names.subdomain)
     if "preemptionPolicy" in spec:
         found += one_of(f"{path}.preemptionPolicy", spec["preemptionPolicy"], ("PreemptLowerPriority", "Never"))
     if "overhead" in spec:
@@ -220,7 +221,7 @@ def _claims(given: list[Json], path: str) -> Errors:
         elif name in seen:
             found.append(duplicate(f"{here}.name", name))
         else:
-            found += [invalid(f"{here}.name", name, text) for text in names.label(name)]
+            found += malformed(f"{here}.name", name, names.label)
             seen.add(name)
         keys = [key for key in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(key) is not None]
         shown = inside("PodResourceClaim", claim)
@@ -231,7 +232,7 @@ def _claims(given: list[Json], path: str) -> Errors:
             detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
             found.append(invalid(here, shown, detail))
         for key in keys:
-            found += [invalid(f"{here}.{key}", claim[key], text) for text in names.subdomain(claim[key])]
+            found += malformed(f"{here}.{key}", claim[key], names.subdomain)
     return found
 
 
@@ -299,7 +300,7 @@ def _host_name(spec: Json, path: str) -> Errors:
         found.append(forbidden(here, "may not be specified when hostNetwork is true"))
     if len(name) > 64:
         found.append(too_long(here, 64))
-    return [*found, *(invalid(here, name, text) for text in names.subdomain(name))]
+    return [*found, *malformed(here, name, names.subdomain)]
 
 
 def _system(spec: Json, path: str) -> Errors:
@@ -339,7 +340,7 @@ def _dns(spec: Json, path: str) -> Errors:
     if len(servers) > 3:
         found.append(invalid(f"{path}.dnsConfig.nameservers", servers, "must not have more than 3 nameservers"))
     for index, server in enumerate(servers):
-        found += [invalid(f"{path}.dnsConfig.nameservers[{index}]", server, text) for text in names.ip(server)]
+        found += malformed(f"{path}.dnsConfig.nameservers[{index}]", server, names.ip)
     if len(searches) > 32:
         found.append(invalid(f"{path}.dnsConfig.searches", searches, "must not have more than 32 search paths"))
     if len(" ".join(searches)) > 2048:
@@ -348,7 +349,7 @@ def _dns(spec: Json, path: str) -> Errors:
     for index, search in enumerate(searches):
         if search != ".":
             text, here = search.removesuffix("."), f"{path}.dnsConfig.searches[{index}]"
-            found += [invalid(here, text, problem) for problem in names.subdomain_with_underscores(text)]
+            found += malformed(here, text, names.subdomain_with_underscores)
     for index, option in enumerate(config.get("options") or ()):
         if not option.get("name"):
             found.append(required(f"{path}.dnsConfig.options[{index}]", "must not be empty"))
@@ -360,7 +361,7 @@ def _gates(gates: list[Json], path: str) -> Errors:
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         name = gate.get("name", "")
-        found += [invalid(f"{path}[{index}]", name, text) for text in names.qualified(name)]
+        found += malformed(f"{path}[{index}]", name, names.qualified)
         if name in seen:
             found.append(duplicate(f"{path}[{index}]", name))
         seen.add(name)

@@ -1,7 +1,7 @@
 """Validation of ResourceQuotas and LimitRanges."""
 
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import Errors, Json, duplicate, forbidden, invalid, required
+from fairlead.apiserver.validation.errors import Errors, Json, duplicate, forbidden, invalid, malformed, required
 from fairlead.apiserver.validation.quantities import (
     amount,
     container_resource_name,
@@ -122,7 +122,7 @@ def limit_range_update(new: Json, old: Json) -> Errors:
 
 
 def _limit_type(kind: str, path: str) -> Errors:
-    found = [invalid(path, kind, text) for text in names.qualified(kind)]
+    found = malformed(path, kind, names.qualified)
     if not found and "/" not in kind and kind not in _TYPES:
         found.append(invalid(path, kind, "must be a standard limit type or fully qualified"))
     return found

@@ -3,7 +3,18 @@
 from typing import Any
 
 from fairlead.apiserver.validation import names
-from fairlead.apiserver.validation.errors import Errors, Json, duplicate, forbidden, invalid, not_supported, required
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    duplicate,
+    forbidden,
+    invalid,
+    malformed,
+    not_supported,
+    one_of,
+    required,
+    supported,
+)
 from fairlead.apiserver.validation.metadata import selector
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -16,7 +27,7 @@ def tolerations(given: list[Json], path: str) -> Errors:
         key, operator = toleration.get("key", ""), toleration.get("operator", "")
         effect, value = toleration.get("effect", ""), toleration.get("value", "")
         if key:
-            found += [invalid(f"{here}.key", key, text) for text in names.qualified(key)]
+            found += malformed(f"{here}.key", key, names.qualified)
         elif operator != "Exists":
             found.append(
                 invalid(
@@ -51,14 +62,11 @@ def taints(given: list[Json], path: str) -> Errors:
     for index, taint in enumerate(given):
         here = f"{path}[{index}]"
         key, effect = taint.get("key", ""), taint.get("effect", "")
-        found += [invalid(f"{here}.key", key, text) for text in names.qualified(key)]
+        found += malformed(f"{here}.key", key, names.qualified)
         problems = names.label_value(taint.get("value", ""))
         if problems:
             found.append(invalid(f"{here}.value", taint.get("value", ""), ";".join(problems)))
-        if not effect:
-            found.append(required(f"{here}.effect"))
-        elif effect not in EFFECTS:
-            found.append(not_supported(f"{here}.effect", effect, EFFECTS))
+        found += one_of(f"{here}.effect", effect, EFFECTS)
         if (key, effect) in seen:
             found.append(_twice(here, taint))
         seen.add((key, effect))
@@ -107,12 +115,12 @@ def _pod_term(term: Json, path: str) -> Errors:
     found = selector(term.get("labelSelector"), f"{path}.labelSelector")
     found += selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
     for name in term.get("namespaces") or ():
-        found += [invalid(f"{path}.namespace", name, text) for text in names.label(name)]
+        found += malformed(f"{path}.namespace", name, names.label)
     found += _label_keys(term, path)
     key = term.get("topologyKey", "")
     if not key:
         found.append(required(f"{path}.topologyKey", "can not be empty"))
-    found += [invalid(f"{path}.topologyKey", key, text) for text in names.qualified(key)]
+    found += malformed(f"{path}.topologyKey", key, names.qualified)
     return found
 
 
@@ -128,7 +136,7 @@ def _label_keys(term: Json, path: str) -> Errors:
             found.append(forbidden(f"{path}.{kind}", "must not be specified when labelSelector is not set"))
             continue
         for index, key in enumerate(keys):
-            found += [invalid(f"{path}.{kind}[{index}]", key, text) for text in names.qualified(key)]
+            found += malformed(f"{path}.{kind}[{index}]", key, names.qualified)
     last, avoids = {key: index for index, key in enumerate(matched)}, set(avoided)
     seen = set((given or {}).get("matchLabels") or ())
     for expression in (given or {}).get("matchExpressions") or ():
@@ -174,7 +182,7 @@ def node_term(term: Json, path: str, values: bool = True) -> Errors:
             found.append(invalid(f"{here}.key", expression.get("key", ""), "not a valid field selector key"))
         else:
             for at, value in enumerate(given):
-                found += [invalid(f"{here}.values[{at}]", value, text) for text in names.subdomain(value)]
+                found += malformed(f"{here}.values[{at}]", value, names.subdomain)
     return found
 
 
@@ -198,10 +206,10 @@ def _requirement(expression: Json, path: str, check_values: bool) -> Errors:
         case operator:
             found.append(invalid(f"{path}.operator", operator or "", "not a valid selector operator"))
     key = expression.get("key", "")
-    found += [invalid(f"{path}.key", key, text) for text in names.qualified(key)]
+    found += malformed(f"{path}.key", key, names.qualified)
     if check_values:
         for index, value in enumerate(values):
-            found += [invalid(f"{path}.values[{index}]", value, text) for text in names.label_value(value)]
+            found += malformed(f"{path}.values[{index}]", value, names.label_value)
     return found
 
 
@@ -215,8 +223,7 @@ def spread(given: list[Json], path: str) -> Errors:
         if not constraint.get("topologyKey"):
             found.append(required(f"{here}.topologyKey", "can not be empty"))
         action = constraint.get("whenUnsatisfiable", "")
-        if action not in ("DoNotSchedule", "ScheduleAnyway"):
-            found.append(not_supported(f"{here}.whenUnsatisfiable", action, ("DoNotSchedule", "ScheduleAnyway")))
+        found += supported(f"{here}.whenUnsatisfiable", action, ("DoNotSchedule", "ScheduleAnyway"))
         if last[constraint.get("topologyKey"), action] > index:
             pair = f"{{{constraint.get('topologyKey')}, {action}}}"
             found.append(duplicate(f"{here}.{{topologyKey, whenUnsatisfiable}}", pair))

@@ -11,7 +11,9 @@ from fairlead.apiserver.validation.errors import (
     forbidden,
     invalid,
     not_supported,
+    one_of,
     required,
+    supported_if_set,
     too_long,
 )
 from fairlead.apiserver.validation.paths import descending
@@ -36,10 +38,7 @@ def _seccomp(context: Json, path: str) -> Errors:
         return []
     here, kind, file = f"{path}.seccompProfile", profile.get("type", ""), profile.get("localhostProfile")
     found: Errors = []
-    if not kind:
-        found.append(required(f"{here}.type", "type is required when seccompProfile is set"))
-    elif kind not in _PROFILES:
-        found.append(not_supported(f"{here}.type", kind, _PROFILES))
+    found += one_of(f"{here}.type", kind, _PROFILES, "type is required when seccompProfile is set")
     if kind == "Localhost":
         if file is None:
             found.append(required(f"{here}.localhostProfile", "must be set when seccomp type is Localhost"))
@@ -124,8 +123,7 @@ def of_container(container: Json, path: str, host_users: bool = True) -> Errors:
     context, here = container["securityContext"], f"{path}.securityContext"
     found: Errors = _ids(context, ("runAsUser", "runAsGroup"), here)
     mount = context.get("procMount")
-    if mount is not None and mount not in ("Default", "Unmasked"):
-        found.append(not_supported(f"{here}.procMount", mount, ("Default", "Unmasked")))
+    found += supported_if_set(f"{here}.procMount", mount, ("Default", "Unmasked"))
     if mount == "Unmasked" and host_users:
         found.append(invalid(f"{here}.procMount", mount, "`hostUsers` must be false to use `Unmasked`"))
     found += _seccomp(context, here)

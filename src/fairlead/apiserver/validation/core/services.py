@@ -12,9 +12,13 @@ from fairlead.apiserver.validation.errors import (
     forbidden,
     immutable,
     invalid,
+    malformed,
     not_supported,
+    one_of,
     repeated,
     required,
+    supported,
+    supported_if_set,
     too_many,
 )
 
@@ -95,7 +99,7 @@ def _balancer_class(spec: Json, before: Json | None) -> Errors:
         found.append(invalid(path, class_name, "may not change once set"))
     if class_name is not None:
         if balanced:
-            found += [invalid(path, class_name, text) for text in names.qualified(class_name)]
+            found += malformed(path, class_name, names.qualified)
         else:
             found.append(forbidden(path, "may only be used when `type` is 'LoadBalancer'"))
     return found
@@ -126,7 +130,7 @@ def _spec(obj: Json) -> Errors:
         found += cluster_ips(spec)
     for index, address in enumerate(spec.get("externalIPs") or ()):
         path = f"spec.externalIPs[{index}]"
-        problems = [invalid(path, address, text) for text in names.ip(address)]
+        problems = malformed(path, address, names.ip)
         found += problems or reachable(address, path, loopback=False)
     if kind not in _TYPES:
         found.append(not_supported("spec.type", kind, _TYPES) if kind else required("spec.type"))
@@ -159,17 +163,14 @@ def _external_name(spec: Json) -> Errors:
     name = spec.get("externalName", "").removesuffix(".")
     if not name:
         return [*found, required("spec.externalName")]
-    return [*found, *(invalid("spec.externalName", name, text) for text in names.subdomain(name))]
+    return [*found, *malformed("spec.externalName", name, names.subdomain)]
 
 
 def _affinity(spec: Json) -> Errors:
     affinity, config = spec.get("sessionAffinity", ""), spec.get("sessionAffinityConfig")
     path = "spec.sessionAffinityConfig"
     found: Errors = []
-    if not affinity:
-        found.append(required("spec.sessionAffinity"))
-    elif affinity not in ("ClientIP", "None"):
-        found.append(not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None")))
+    found += one_of("spec.sessionAffinity", affinity, ("ClientIP", "None"))
     if affinity == "None" and config is not None:
         found.append(forbidden(path, "must not be set when session affinity is None"))
     if affinity == "ClientIP":
@@ -198,7 +199,7 @@ def _source_ranges(obj: Json, kind: str) -> Errors:
     if kind != "LoadBalancer":
         found.append(forbidden(path, "may only be used when `type` is 'LoadBalancer'"))
     for here, block in zip(paths, ranges, strict=True):
-        found += [invalid(here, block.strip(), text) for text in names.cidr(block.strip())]
+        found += malformed(here, block.strip(), names.cidr)
     return found
 
 
@@ -213,13 +214,11 @@ def cluster_ips(spec: Json) -> Errors:
     families = spec.get("ipFamilies") or []
     for index, (family, again) in enumerate(zip(families, repeated(families), strict=True)):
         here = f"spec.ipFamilies[{index}]"
-        if family not in ("IPv4", "IPv6"):
-            found.append(not_supported(here, family, ("IPv4", "IPv6")))
+        found += supported(here, family, ("IPv4", "IPv6"))
         if again:
             found.append(duplicate(here, family))
     policy = spec.get("ipFamilyPolicy")
-    if policy is not None and policy not in _FAMILY_POLICIES:
-        found.append(not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES))
+    found += supported_if_set("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES)
     bad = False
     for index, address in enumerate(many):
         if index == 0 and address == "None":
@@ -227,7 +226,7 @@ def cluster_ips(spec: Json) -> Errors:
                 bad = True
                 found.append(invalid(path, many, "'None' must be the first and only value"))
             continue
-        problems = [invalid(f"{path}[{index}]", address, text) for text in names.ip(address)]
+        problems = malformed(f"{path}[{index}]", address, names.ip)
         bad = bad or bool(problems)
         found += problems
     if len(many) > 2:
@@ -251,22 +250,18 @@ def _traffic(spec: Json, kind: str) -> Errors:
     if not external:
         if policy:
             found.append(invalid(path, policy, "may only be set for externally-accessible services"))
-    elif not policy:
-        found.append(required(path))
-    elif policy not in ("Cluster", "Local"):
-        found.append(not_supported(path, policy, ("Cluster", "Local")))
+    else:
+        found += one_of(path, policy, ("Cluster", "Local"))
     checked, path = spec.get("healthCheckNodePort", 0), "spec.healthCheckNodePort"
     if checked and not _needs_check(spec):
         detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         found.append(invalid(path, checked, detail))
     elif checked:
-        found += [invalid(path, checked, text) for text in names.port_number(checked)]
+        found += malformed(path, checked, names.port_number)
     internal = spec.get("internalTrafficPolicy")
-    if internal is not None and internal not in ("Cluster", "Local"):
-        found.append(not_supported("spec.internalTrafficPolicy", internal, ("Cluster", "Local")))
+    found += supported_if_set("spec.internalTrafficPolicy", internal, ("Cluster", "Local"))
     spread = spec.get("trafficDistribution")
-    if spread is not None and spread not in _DISTRIBUTIONS:
-        found.append(not_supported("spec.trafficDistribution", spread, _DISTRIBUTIONS))
+    found += supported_if_set("spec.trafficDistribution", spread, _DISTRIBUTIONS)
     return found
 
 
@@ -276,19 +271,18 @@ def _port(port: Json, needs_name: bool, seen: set[str], path: str) -> Errors:
     if needs_name and not name:
         found.append(required(f"{path}.name"))
     elif name:
-        found += [invalid(f"{path}.name", name, text) for text in names.label(name)]
+        found += malformed(f"{path}.name", name, names.label)
         if name in seen:
             found.append(duplicate(f"{path}.name", name))
         seen.add(name)
     number = port.get("port", 0)
-    found += [invalid(f"{path}.port", number, text) for text in names.port_number(number)]
+    found += malformed(f"{path}.port", number, names.port_number)
     protocol = port.get("protocol")
-    if protocol not in _PROTOCOLS:
-        found.append(not_supported(f"{path}.protocol", protocol, _PROTOCOLS))
+    found += supported(f"{path}.protocol", protocol, _PROTOCOLS)
     found += port_or_name(port.get("targetPort"), f"{path}.targetPort")
     if port.get("appProtocol") is not None:
         given = port["appProtocol"]
-        found += [invalid(f"{path}.appProtocol", given, text) for text in names.qualified(given)]
+        found += malformed(f"{path}.appProtocol", given, names.qualified)
     return found
 
 
@@ -332,10 +326,7 @@ def endpoint_slice_update(new: Json, old: Json) -> Errors:
 def _slice(obj: Json) -> Errors:
     found: Errors = []
     kind = obj.get("addressType", "")
-    if not kind:
-        found.append(required("addressType"))
-    elif kind not in ("FQDN", "IPv4", "IPv6"):
-        found.append(not_supported("addressType", kind, ("FQDN", "IPv4", "IPv6")))
+    found += one_of("addressType", kind, ("FQDN", "IPv4", "IPv6"))
     endpoints = obj.get("endpoints") or ()
     if len(endpoints) > 1000:
         found.append(too_many("endpoints", len(endpoints), 1000))
@@ -345,12 +336,11 @@ def _slice(obj: Json) -> Errors:
     for index, port in enumerate(obj.get("ports") or ()):
         name = port.get("name", "")
         if name:
-            found += [invalid(f"ports[{index}].name", name, text) for text in names.label(name)]
+            found += malformed(f"ports[{index}].name", name, names.label)
         if name in seen:
             found.append(duplicate(f"ports[{index}].name", name))
         seen.add(name)
-        if port.get("protocol") not in _PROTOCOLS:
-            found.append(not_supported(f"ports[{index}].protocol", port.get("protocol"), _PROTOCOLS))
+        found += supported(f"ports[{index}].protocol", port.get("protocol"), _PROTOCOLS)
     return found
 
 
@@ -364,18 +354,18 @@ def _endpoint(endpoint: Json, kind: str, path: str) -> Errors:
     for index, address in enumerate(addresses):
         here = f"{path}.addresses[{index}]"
         if kind in ("IPv4", "IPv6"):
-            problems = [invalid(here, address, text) for text in names.ip(address)]
+            problems = malformed(here, address, names.ip)
             if not problems and ipaddress.ip_address(address).version != (4 if kind == "IPv4" else 6):
                 problems.append(invalid(f"{path}.addresses", address, f"must be an {kind} address"))
             found += problems or reachable(address, here)
         elif kind == "FQDN":
-            found += [invalid(here, address, text) for text in names.subdomain(address)]
+            found += malformed(here, address, names.subdomain)
     if endpoint.get("nodeName") is not None:
         name = endpoint["nodeName"]
-        found += [invalid(f"{path}.nodeName", name, text) for text in names.subdomain(name)]
+        found += malformed(f"{path}.nodeName", name, names.subdomain)
     if endpoint.get("hostname") is not None:
         name = endpoint["hostname"]
-        found += [invalid(f"{path}.hostname", name, text) for text in names.label(name)]
+        found += malformed(f"{path}.hostname", name, names.label)
     return found
 
 
@@ -408,12 +398,12 @@ def _subsets(subsets: Sequence[Json]) -> Errors:
 
 def _address(address: Json, path: str) -> Errors:
     given = address.get("ip", "")
-    found = [invalid(f"{path}.ip", given, text) for text in names.ip(given)]
+    found = malformed(f"{path}.ip", given, names.ip)
     if address.get("hostname"):
-        found += [invalid(f"{path}.hostname", address["hostname"], text) for text in names.label(address["hostname"])]
+        found += malformed(f"{path}.hostname", address["hostname"], names.label)
     if address.get("nodeName") is not None:
         name = address["nodeName"]
-        found += [invalid(f"{path}.nodeName", name, text) for text in names.subdomain(name)]
+        found += malformed(f"{path}.nodeName", name, names.subdomain)
     return [*found, *reachable(given, f"{path}.ip")]
 
 
@@ -441,16 +431,16 @@ def _endpoint_port(port: Json, needs_name: bool, path: str) -> Errors:
     if needs_name and not name:
         found.append(required(f"{path}.name"))
     elif name:
-        found += [invalid(f"{path}.name", name, text) for text in names.label(name)]
+        found += malformed(f"{path}.name", name, names.label)
     number = port.get("port", 0)
-    found += [invalid(f"{path}.port", number, text) for text in names.port_number(number)]
+    found += malformed(f"{path}.port", number, names.port_number)
     if not port.get("protocol"):
         found.append(required(f"{path}.protocol"))
     elif port["protocol"] not in _PROTOCOLS:
         found.append(not_supported(f"{path}.protocol", port["protocol"], _PROTOCOLS))
     if port.get("appProtocol") is not None:
         given = port["appProtocol"]
-        found += [invalid(f"{path}.appProtocol", given, text) for text in names.qualified(given)]
+        found += malformed(f"{path}.appProtocol", given, names.qualified)
     return found
 
 
@@ -468,13 +458,13 @@ def service_status(new: Json, old: Json) -> Errors:
     for index, each in enumerate(ingress):
         here, address, mode, host = f"{path}[{index}]", each.get("ip"), each.get("ipMode"), each.get("hostname")
         if address and address not in known:
-            found += [invalid(f"{here}.ip", address, text) for text in names.ip(address)]
+            found += malformed(f"{here}.ip", address, names.ip)
         if mode is not None and not address:
             found.append(forbidden(f"{here}.ipMode", "may not be specified when `ip` is not set"))
         elif mode is not None and mode not in ("Proxy", "VIP"):
             found.append(not_supported(f"{here}.ipMode", mode, ("Proxy", "VIP")))
         if host:
-            found += [invalid(f"{here}.hostname", host, text) for text in names.subdomain(host)]
+            found += malformed(f"{here}.hostname", host, names.subdomain)
             if not names.ip(host):
                 found.append(invalid(f"{here}.hostname", host, "must be a DNS name, not an IP address"))
     return found

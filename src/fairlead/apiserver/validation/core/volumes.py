@@ -13,6 +13,8 @@ from fairlead.apiserver.validation.errors import (
     duplicate,
     forbidden,
     invalid,
+    malformed,
+    mandatory,
     not_found,
     not_supported,
     required,
@@ -38,10 +40,7 @@ def volumes(given: list[Json], path: str, pod_name: str = "") -> tuple[dict[str,
         here = f"{path}[{index}]"
         name = volume.get("name", "")
         problems = _source(volume, here, pod_name)
-        if not name:
-            problems.append(required(f"{here}.name"))
-        else:
-            problems += [invalid(f"{here}.name", name, text) for text in names.label(name)]
+        problems += mandatory(f"{here}.name", name, names.label)
         if name in good:
             problems.append(duplicate(f"{here}.name", name))
         if problems:
@@ -227,12 +226,9 @@ def azure_disk(source: Json, path: str) -> Errors:
 def storage_os(source: Json, path: str) -> Errors:
     found: Errors = []
     name, space = source.get("volumeName", ""), source.get("volumeNamespace", "")
-    if not name:
-        found.append(required(f"{path}.volumeName"))
-    else:
-        found += [invalid(f"{path}.volumeName", name, text) for text in names.label(name)]
+    found += mandatory(f"{path}.volumeName", name, names.label)
     if space:
-        found += [invalid(f"{path}.volumeNamespace", space, text) for text in names.label(space)]
+        found += malformed(f"{path}.volumeNamespace", space, names.label)
     if "secretRef" in source and not (source["secretRef"] or {}).get("name"):
         found.append(required(f"{path}.secretRef.name"))
     return found
@@ -245,7 +241,7 @@ def _csi(source: Json, path: str) -> Errors:
         if not name:
             found.append(required(f"{path}.nodePublishSecretRef.name"))
         else:
-            found += [invalid(f"{path}.name", name, text) for text in names.subdomain(name)]
+            found += malformed(f"{path}.name", name, names.subdomain)
     return found
 
 
