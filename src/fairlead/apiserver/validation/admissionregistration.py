@@ -26,24 +26,15 @@ _REVIEWS = ("v1", "v1beta1")
 _FORM = "desired format: https://host[/path]"
 
 
-def webhooks(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain, core=False)
-    return [*found, *_webhooks(obj)]
-
-
-def webhooks_update(new: Json, old: Json) -> Errors:
-    conditions = [_conditions(new), _conditions(old)]
-    return [
-        *metadata.on_update(new["metadata"], old["metadata"], core=False),
-        *_webhooks(new, with_conditions=conditions[0] != conditions[1]),
-    ]
+def webhooks(new: Json, old: Json | None) -> Errors:
+    return _webhooks(new, with_conditions=old is None or _conditions(new) != _conditions(old))
 
 
 def _conditions(obj: Json) -> list[list[Json]]:
     return [webhook.get("matchConditions") or [] for webhook in obj.get("webhooks") or ()]
 
 
-def _webhooks(obj: Json, *, with_conditions: bool = True) -> Errors:
+def _webhooks(obj: Json, *, with_conditions: bool) -> Errors:
     found: Errors = []
     seen: set[str] = set()
     for index, webhook in enumerate(obj.get("webhooks") or ()):

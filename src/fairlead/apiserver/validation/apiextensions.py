@@ -7,7 +7,7 @@ from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.schema import openapi
 from fairlead.apiserver.schema.patterns import BadPattern, compiled
 from fairlead.apiserver.validation import admissionregistration as webhooks
-from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation import structural as shape
 from fairlead.apiserver.validation.errors import (
     Errors,
@@ -30,20 +30,23 @@ _MOST_SELECTABLE = 8
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 
 
-def definition(obj: Json) -> Errors:
+def definition(new: Json, old: Json | None) -> Errors:
+    return _on_create(new) if old is None else _on_update(new, old)
+
+
+def _on_create(obj: Json) -> Errors:
     spec = obj["spec"]
     given = spec.get("names") or {}
-    found = metadata.on_create(obj["metadata"], False, names.subdomain, core=False)
+    found: Errors = []
     name = obj["metadata"].get("name", "")
     if name and name != f"{given.get('plural', '')}.{spec.get('group', '')}":
         found.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
     return [*found, *_spec(spec, given), *_afterwards(obj, spec), *_approval(obj["metadata"], spec.get("group", ""))]
 
 
-def definition_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"], core=False)
+def _on_update(new: Json, old: Json) -> Errors:
     spec, before = new["spec"], old["spec"]
-    found += _spec(spec, spec.get("names") or {})
+    found = _spec(spec, spec.get("names") or {})
     if _is_established(old):
         found += immutable("spec.scope", spec.get("scope"), before.get("scope"))
         found += immutable("spec.names.kind", spec["names"].get("kind"), before["names"].get("kind"))

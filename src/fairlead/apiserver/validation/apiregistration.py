@@ -2,23 +2,15 @@
 
 import base64
 
-from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.errors import Errors, Json, invalid, malformed, required
 
 MOST_GROUP_PRIORITY = 20_000
 MOST_VERSION_PRIORITY = 1_000
 
 
-def api_service(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], False, names.path_segment), *_api_service(obj)]
-
-
-def api_service_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_api_service(new)]
-
-
-def _api_service(obj: Json) -> Errors:
-    spec, name = obj.get("spec") or {}, obj["metadata"].get("name", "")
+def api_service(new: Json, old: Json | None) -> Errors:
+    spec, name = new.get("spec") or {}, new["metadata"].get("name", "")
     group, version = spec.get("group") or "", spec.get("version") or ""
     found: Errors = []
     if name != f"{version}.{group}":

@@ -1,6 +1,6 @@
 """Validation of the kinds of apps (Deployments, ReplicaSets, StatefulSets, DaemonSets) and of their status."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fairlead.apiserver.validation import metadata, names
@@ -23,18 +23,12 @@ from fairlead.apiserver.validation.errors import (
 _MISMATCH = "`selector` does not match template `labels`"
 
 
-def deployment(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_deployment_spec(obj["spec"])]
+def deployment(new: Json, old: Json | None) -> Errors:
+    return [*_deployment_spec(new["spec"]), *_same_selector(new, old)]
 
 
-def deployment_update(new: Json, old: Json) -> Errors:
-    return _update(new, old, _deployment_spec)
-
-
-def _update(new: Json, old: Json, spec_errors: Callable[[Json], Errors]) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    found += spec_errors(new["spec"])
-    return [*found, *immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector"))]
+def _same_selector(new: Json, old: Json | None) -> Errors:
+    return immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector")) if old else []
 
 
 def _deployment_spec(spec: Json) -> Errors:
@@ -134,12 +128,8 @@ def _printed(strategy: Json) -> Json:
     return {"Type": strategy.get("type", ""), "RollingUpdate": rolling}
 
 
-def replica_set(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_replica_set_spec(obj["spec"])]
-
-
-def replica_set_update(new: Json, old: Json) -> Errors:
-    return _update(new, old, _replica_set_spec)
+def replica_set(new: Json, old: Json | None) -> Errors:
+    return [*_replica_set_spec(new["spec"]), *_same_selector(new, old)]
 
 
 def _replica_set_spec(spec: Json) -> Errors:
@@ -148,14 +138,8 @@ def _replica_set_spec(spec: Json) -> Errors:
     return [*found, *_selector_and_template(spec, "deployment")]
 
 
-def daemon_set(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_daemon_set_spec(obj["spec"])]
-
-
-def daemon_set_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    found += immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector"))
-    return [*found, *_daemon_set_spec(new["spec"])]
+def daemon_set(new: Json, old: Json | None) -> Errors:
+    return [*_same_selector(new, old), *_daemon_set_spec(new["spec"])]
 
 
 def _daemon_set_spec(spec: Json) -> Errors:
@@ -194,19 +178,16 @@ def _daemon_strategy(strategy: Json) -> Errors:
     return [not_supported("spec.updateStrategy", _printed(strategy), ("RollingUpdate", "OnDelete"))]
 
 
-def stateful_set(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.label), *_stateful_set_spec(obj["spec"])]
-
-
 _STATEFUL_FREE = frozenset(
     {"replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
      "persistentVolumeClaimRetentionPolicy", "minReadySeconds"}
 )  # fmt: skip
 
 
-def stateful_set_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    found += _stateful_set_spec(new["spec"], is_new=False)
+def stateful_set(new: Json, old: Json | None) -> Errors:
+    found = _stateful_set_spec(new["spec"], is_new=old is None)
+    if old is None:
+        return found
     fixed = [{k: v for k, v in each["spec"].items() if k not in _STATEFUL_FREE} for each in (new, old)]
     if fixed[0] != fixed[1]:
         found.append(
@@ -288,16 +269,8 @@ def _with_claims(spec: Json) -> Json:
     return {**given, "spec": {**pod, "volumes": [*made, *own]}}
 
 
-def replication_controller(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *_controller_spec(obj["spec"])]
-
-
-def replication_controller_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_controller_spec(new["spec"])]
-
-
-def _controller_spec(spec: Json) -> Errors:
+def replication_controller(new: Json, old: Json | None) -> Errors:
+    spec = new["spec"]
     found = nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
     selector = spec.get("selector") or {}
     if not selector:
@@ -316,21 +289,16 @@ def _controller_spec(spec: Json) -> Errors:
 # --- controller revisions ---------------------------------------------------------------------------------------
 
 
-def controller_revision(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    found += nonnegative("revision", obj.get("revision"))
-    data = obj.get("data")
+def controller_revision(new: Json, old: Json | None) -> Errors:
+    found = nonnegative("revision", new.get("revision"))
+    data = new.get("data")
+    if old is not None:
+        return [*found, *immutable("data", data, old.get("data"))]
     if data is None:
         found.append(required("data", "data is mandatory"))
     elif not isinstance(data, dict):
         found.append(required("data", "data must be a valid JSON object"))
     return found
-
-
-def controller_revision_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    found += nonnegative("revision", new.get("revision"))
-    return [*found, *immutable("data", new.get("data"), old.get("data"))]
 
 
 def _within(status: Json, keys: Sequence[str], ready: str) -> Errors:

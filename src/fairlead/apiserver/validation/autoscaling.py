@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.counts import counts
 from fairlead.apiserver.validation.errors import (
     Errors,
@@ -27,15 +27,8 @@ _SOURCES: Final = {
 _TARGETS: Final = ("Utilization", "Value", "AverageValue")
 
 
-def autoscaler(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_spec(obj["spec"])]
-
-
-def autoscaler_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_spec(new["spec"], old["spec"])]
-
-
-def _spec(spec: Json, old: Json | None = None) -> Errors:
+def autoscaler(new: Json, old: Json | None) -> Errors:
+    spec, before = new["spec"], (old or {}).get("spec") or {}
     found: Errors = []
     least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
     if least is not None and least < 1:
@@ -46,9 +39,9 @@ def _spec(spec: Json, old: Json | None = None) -> Errors:
         found.append(invalid("spec.maxReplicas", most, "must be greater than or equal to 1"))
     if least is not None and most < least:
         found.append(invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`"))
-    target, before = spec.get("scaleTargetRef") or {}, (old or {}).get("scaleTargetRef") or {}
+    target, had = spec.get("scaleTargetRef") or {}, before.get("scaleTargetRef") or {}
     # Only replication controllers scale in the core group; what was there before may stay.
-    is_kept = old is not None and all(target.get(key, "") == before.get(key, "") for key in ("apiVersion", "kind"))
+    is_kept = old is not None and all(target.get(key, "") == had.get(key, "") for key in ("apiVersion", "kind"))
     needs_group = target.get("kind") != "ReplicationController"
     found += _reference(target, "spec.scaleTargetRef", needs_group=needs_group, any_version=is_kept)
     for index, metric in enumerate(spec.get("metrics") or ()):

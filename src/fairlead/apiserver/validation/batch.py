@@ -41,7 +41,11 @@ def without_value(path: str, detail: str) -> FieldError:
     return FieldError("FieldValueInvalid", path, f"Invalid value: {detail}")
 
 
-def job(obj: Json, *, is_new: bool = True) -> Errors:
+def job(new: Json, old: Json | None) -> Errors:
+    return _on_create(new) if old is None else _on_update(new, old)
+
+
+def _on_create(obj: Json, *, is_new: bool = True) -> Errors:
     found = metadata.on_create(obj["metadata"], True, names.subdomain)
     spec, meta = obj["spec"], obj["metadata"]
     found += _generated(spec, meta)
@@ -276,10 +280,10 @@ def _replacement(spec: Json, path: str) -> Errors:
     return [] if policy in allowed else [not_supported(path, policy, allowed)]
 
 
-def job_update(new: Json, old: Json) -> Errors:
+def _on_update(new: Json, old: Json) -> Errors:
     # The server validates it as a new one, and then once more.
     had = old["spec"].get("selector") is not None
-    found = [*job(new, is_new=not had), *metadata.on_update(new["metadata"], old["metadata"])]
+    found = [*_on_create(new, is_new=not had), *metadata.on_update(new["metadata"], old["metadata"])]
     spec, before = new["spec"], old["spec"]
     found += job_spec(spec, "spec")
     if had:
@@ -413,17 +417,11 @@ def _indexes(status: Json, spec: Json, path: str) -> Errors:
 # --- cron jobs --------------------------------------------------------------------------------------------------
 
 
-def cron_job(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    found += _cron_spec(obj["spec"], None)
-    name = obj["metadata"].get("name", "")
-    if len(name) > 52:
+def cron_job(new: Json, old: Json | None) -> Errors:
+    found, name = _cron_spec(new["spec"], old and old["spec"]), new["metadata"].get("name", "")
+    if old is None and len(name) > 52:
         found.append(invalid("metadata.name", name, "must be no more than 52 characters"))
     return found
-
-
-def cron_job_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_cron_spec(new["spec"], old["spec"])]
 
 
 def _cron_spec(spec: Json, before: Json | None) -> Errors:

@@ -21,18 +21,8 @@ from fairlead.apiserver.validation.errors import (
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 
 
-def ingress(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_ingress_spec(obj.get("spec") or {})]
-
-
-def ingress_update(new: Json, old: Json) -> Errors:
-    return [
-        *metadata.anew(new["metadata"], old["metadata"], True, names.subdomain),
-        *_ingress_spec(new.get("spec") or {}),
-    ]
-
-
-def _ingress_spec(spec: Json) -> Errors:
+def ingress(new: Json, old: Json | None) -> Errors:
+    spec = new.get("spec") or {}
     found: Errors = []
     rules, backend = spec.get("rules") or (), spec.get("defaultBackend")
     if not rules and backend is None:
@@ -97,7 +87,7 @@ def _backend(backend: Json, path: str) -> Errors:
     return found
 
 
-def ingress_class(obj: Json) -> Errors:
+def _ingress_class(obj: Json) -> Errors:
     found = metadata.on_create(obj["metadata"], False, names.subdomain)
     spec = obj.get("spec") or {}
     controller = spec.get("controller", "")
@@ -131,21 +121,16 @@ def _class_parameters(given: Json, path: str) -> Errors:
     return found
 
 
-def ingress_class_update(new: Json, old: Json) -> Errors:
+def ingress_class(new: Json, old: Json | None) -> Errors:
+    if old is None:
+        return _ingress_class(new)
     found = metadata.on_update(new["metadata"], old["metadata"])
     controllers = [(each.get("spec") or {}).get("controller") for each in (new, old)]
-    return [*found, *immutable("spec.controller", *controllers), *ingress_class(new)]
+    return [*found, *immutable("spec.controller", *controllers), *_ingress_class(new)]
 
 
-def network_policy(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_policy_spec(obj.get("spec") or {})]
-
-
-def network_policy_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_policy_spec(new.get("spec") or {})]
-
-
-def _policy_spec(spec: Json) -> Errors:
+def network_policy(new: Json, old: Json | None) -> Errors:
+    spec = new.get("spec") or {}
     found = metadata.selector(spec.get("podSelector"), "spec.podSelector")
     for direction, side in (("ingress", "from"), ("egress", "to")):
         for index, rule in enumerate(spec.get(direction) or ()):

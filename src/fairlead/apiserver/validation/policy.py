@@ -13,13 +13,12 @@ from fairlead.apiserver.validation.errors import (
 _BUDGET_FIELDS = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
 
 
-def budget(obj: Json) -> Errors:
+def budget(new: Json, old: Json | None) -> Errors:
+    found = _budget_spec(new["spec"])
+    if found or old is not None:
+        return found
     # Errors of the metadata are reported only where there are no others.
-    return _budget_spec(obj["spec"]) or metadata.on_create(obj["metadata"], True, names.path_segment, core=False)
-
-
-def budget_update(new: Json, old: Json) -> Errors:
-    return _budget_spec(new["spec"])
+    return metadata.on_create(new["metadata"], True, names.path_segment, core=False)
 
 
 def _budget_spec(spec: Json) -> Errors:

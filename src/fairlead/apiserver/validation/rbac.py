@@ -6,32 +6,38 @@ from fairlead.apiserver.validation.errors import Errors, Json, invalid, mandator
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def role(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.path_segment)
-    return [*found, *_rules(obj, namespaced=True)]
+def role(new: Json, old: Json | None) -> Errors:
+    return _with_metadata(new, old, _rules(new, namespaced=True), namespaced=True)
 
 
-def role_update(new: Json, old: Json) -> Errors:
-    return [*role(new), *metadata.on_update(new["metadata"], old["metadata"])]
+def cluster_role(new: Json, old: Json | None) -> Errors:
+    found = [*_rules(new, namespaced=False), *_aggregation(new.get("aggregationRule"))]
+    return _with_metadata(new, old, found, namespaced=False)
 
 
-def cluster_role(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.path_segment)
-    found += _rules(obj, namespaced=False)
-    rule = obj.get("aggregationRule")
-    if rule is None:
+def role_binding(new: Json, old: Json | None) -> Errors:
+    return _with_metadata(new, old, _binding(new, ("Role", "ClusterRole")), namespaced=True)
+
+
+def cluster_role_binding(new: Json, old: Json | None) -> Errors:
+    return _with_metadata(new, old, _binding(new, ("ClusterRole",)), namespaced=False)
+
+
+def _with_metadata(new: Json, old: Json | None, fields: Errors, *, namespaced: bool) -> Errors:
+    """The server validates a changed one as a new one first."""
+    found = [*metadata.on_create(new["metadata"], namespaced, names.path_segment), *fields]
+    if old is None:
         return found
+    return [*found, *metadata.on_update(new["metadata"], old["metadata"]), *_same_role(new, old)]
+
+
+def _aggregation(rule: Json | None) -> Errors:
+    if rule is None:
+        return []
     path, selectors = "aggregationRule.clusterRoleSelectors", rule.get("clusterRoleSelectors") or ()
     if not selectors:
-        detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-        return [*found, required(path, detail)]
-    for index, selector in enumerate(selectors):
-        found += metadata.selector(selector, f"{path}[{index}]")
-    return found
-
-
-def cluster_role_update(new: Json, old: Json) -> Errors:
-    return [*cluster_role(new), *metadata.on_update(new["metadata"], old["metadata"])]
+        return [required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil")]
+    return [each for at, one in enumerate(selectors) for each in metadata.selector(one, f"{path}[{at}]")]
 
 
 def _rules(obj: Json, namespaced: bool) -> Errors:
@@ -60,16 +66,6 @@ def _rules(obj: Json, namespaced: bool) -> Errors:
         if not rule.get("resources"):
             found.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
     return found
-
-
-def role_binding(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.path_segment)
-    return [*found, *_binding(obj, ("Role", "ClusterRole"))]
-
-
-def cluster_role_binding(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.path_segment)
-    return [*found, *_binding(obj, ("ClusterRole",))]
 
 
 def _binding(obj: Json, kinds: tuple[str, ...]) -> Errors:
@@ -104,16 +100,6 @@ def _subject(subject: Json, namespaced: bool, path: str) -> Errors:
         case kind:
             found.append(not_supported(f"{path}.kind", kind or "", ("ServiceAccount", "User", "Group")))
     return found
-
-
-def role_binding_update(new: Json, old: Json) -> Errors:
-    found = [*role_binding(new), *metadata.on_update(new["metadata"], old["metadata"])]
-    return [*found, *_same_role(new, old)]
-
-
-def cluster_role_binding_update(new: Json, old: Json) -> Errors:
-    found = [*cluster_role_binding(new), *metadata.on_update(new["metadata"], old["metadata"])]
-    return [*found, *_same_role(new, old)]
 
 
 def _same_role(new: Json, old: Json) -> Errors:

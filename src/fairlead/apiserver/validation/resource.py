@@ -37,39 +37,26 @@ _WHERE = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeS
 _A_REQUEST = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 
 
-def claim(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *_claim_spec(obj.get("spec") or {}, "spec")]
+def claim(new: Json, old: Json | None) -> Errors:
+    return _claim_spec(new.get("spec") or {}, "spec") if old is None else _same_spec(new, old)
 
 
-def claim_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    return [*found, *_fixed(new, old)]
-
-
-def template(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    spec = obj.get("spec") or {}
+def template(new: Json, old: Json | None) -> Errors:
+    if old is not None:
+        return _same_spec(new, old)
+    spec = new.get("spec") or {}
     meta = spec.get("metadata") or {}
-    found += metadata.labels(meta.get("labels") or {}, "spec.metadata.labels")
+    found = metadata.labels(meta.get("labels") or {}, "spec.metadata.labels")
     found += metadata.annotations(meta.get("annotations") or {}, "spec.metadata.annotations")
     return [*found, *_claim_spec(spec.get("spec") or {}, "spec.spec")]
 
 
-def _fixed(new: Json, old: Json) -> Errors:
+def _same_spec(new: Json, old: Json) -> Errors:
     return immutable("spec", new.get("spec"), old.get("spec"))
 
 
-def device_class(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], False, names.subdomain), *_class_spec(obj.get("spec") or {})]
-
-
-def device_class_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
-    return [*found, *_class_spec(new.get("spec") or {})]
-
-
-def _class_spec(spec: Json) -> Errors:
+def device_class(new: Json, old: Json | None) -> Errors:
+    spec = new.get("spec") or {}
     found = _each(spec.get("selectors"), _MOST, _selector, "spec.selectors")
     return [*found, *_each(spec.get("config"), _MOST, _configuration, "spec.config")]
 
@@ -204,21 +191,12 @@ def _configuration(config: Json, path: str) -> Errors:
 # --- slices -----------------------------------------------------------------------------------------------------
 
 
-def device_slice(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
-    return [*found, *_slice_spec(obj.get("spec") or {}, None)]
-
-
-def device_slice_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    return [*found, *_slice_spec(new.get("spec") or {}, old.get("spec") or {})]
-
-
-def _slice_spec(spec: Json, before: Json | None) -> Errors:
+def device_slice(new: Json, old: Json | None) -> Errors:
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     found = driver_name(spec.get("driver", ""), "spec.driver")
     pool = spec.get("pool") or {}
     found += _pool(pool, "spec.pool")
-    if before is not None:
+    if old is not None:
         found += immutable("spec.pool.name", pool.get("name"), (before.get("pool") or {}).get("name"))
         for key in ("driver", "nodeName"):
             found += immutable(f"spec.{key}", spec.get(key), before.get(key))

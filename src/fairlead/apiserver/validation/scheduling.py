@@ -1,13 +1,16 @@
 """Validation of the kinds of scheduling.k8s.io: PriorityClasses."""
 
-from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import Errors, Json, forbidden, immutable, supported
 
 _LARGEST_PRIORITY = 1_000_000_000
 
 
-def priority_class(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
+def priority_class(new: Json, old: Json | None) -> Errors:
+    return _on_create(new) if old is None else _on_update(new, old)
+
+
+def _on_create(obj: Json) -> Errors:
+    found: Errors = []
     name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
     if name.startswith("system-"):
         if name not in ("system-node-critical", "system-cluster-critical"):
@@ -25,8 +28,8 @@ def priority_class(obj: Json) -> Errors:
     return found
 
 
-def priority_class_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+def _on_update(new: Json, old: Json) -> Errors:
+    found: Errors = []
     if new.get("value") != old.get("value"):
         found.append(forbidden("value", "may not be changed in an update."))
     return [*found, *immutable("preemptionPolicy", new.get("preemptionPolicy"), old.get("preemptionPolicy"))]

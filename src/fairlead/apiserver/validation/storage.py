@@ -9,8 +9,8 @@ from fairlead.apiserver.validation.errors import (
     immutable,
     invalid,
     malformed,
+    mandatory,
     nonnegative,
-    not_supported,
     required,
     supported,
     too_long,
@@ -18,25 +18,15 @@ from fairlead.apiserver.validation.errors import (
 from fairlead.model.quantity import nanos
 
 
-def storage_class(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
-    provisioner = obj.get("provisioner", "")
-    if not provisioner:
-        found.append(required("provisioner"))
-    else:
-        found += [invalid("provisioner", provisioner, text) for text in names.qualified(provisioner.lower())]
-    found += supported("reclaimPolicy", obj.get("reclaimPolicy"), ("Delete", "Retain"))
-    if obj.get("volumeBindingMode") not in ("Immediate", "WaitForFirstConsumer"):
-        allowed = ("Immediate", "WaitForFirstConsumer")
-        found.append(not_supported("volumeBindingMode", obj.get("volumeBindingMode"), allowed))
-    return found
-
-
-def storage_class_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
-    for key in ("parameters", "provisioner", "reclaimPolicy"):
-        found += immutable(key, new.get(key), old.get(key))
-    return [*found, *immutable("volumeBindingMode", new.get("volumeBindingMode"), old.get("volumeBindingMode"))]
+def storage_class(new: Json, old: Json | None) -> Errors:
+    if old is not None:
+        keys = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
+        return [each for key in keys for each in immutable(key, new.get(key), old.get(key))]
+    provisioner = new.get("provisioner", "")
+    found = mandatory("provisioner", provisioner, lambda name: names.qualified(name.lower()))
+    found += supported("reclaimPolicy", new.get("reclaimPolicy"), ("Delete", "Retain"))
+    modes = ("Immediate", "WaitForFirstConsumer")
+    return [*found, *supported("volumeBindingMode", new.get("volumeBindingMode"), modes)]
 
 
 _MOST_NODE_ID = 192
@@ -44,12 +34,12 @@ _MOST_DRIVER_NAME = 63
 _GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
 
 
-def csi_node(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
+def csi_node(new: Json, old: Json | None) -> Errors:
+    found = metadata.on_create(new["metadata"], False, names.subdomain)
     seen: set[str] = set()
-    for index, driver in enumerate((obj.get("spec") or {}).get("drivers") or ()):
+    for index, driver in enumerate((new.get("spec") or {}).get("drivers") or ()):
         found += _driver(driver, seen, f"spec.drivers[{index}]")
-    return found
+    return found if old is None else [*found, *_same_drivers(new, old)]
 
 
 def _driver(driver: Json, seen: set[str], path: str) -> Errors:
@@ -82,8 +72,8 @@ def driver_name(name: str, path: str) -> Errors:
     return [invalid(path, name, text) for text in names.subdomain(name.lower())]
 
 
-def csi_node_update(new: Json, old: Json) -> Errors:
-    found = csi_node(new)
+def _same_drivers(new: Json, old: Json) -> Errors:
+    found: Errors = []
     known = {driver.get("name"): driver for driver in (old.get("spec") or {}).get("drivers") or ()}
     for driver in (new.get("spec") or {}).get("drivers") or ():
         before = known.get(driver.get("name"))
@@ -100,16 +90,13 @@ def csi_node_update(new: Json, old: Json) -> Errors:
     return found
 
 
-def csi_driver(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], False, names.subdomain), *_csi_driver_spec(obj.get("spec") or {})]
-
-
-def csi_driver_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    spec, before = new.get("spec") or {}, old.get("spec") or {}
-    found += _csi_driver_spec(spec)
+def csi_driver(new: Json, old: Json | None) -> Errors:
+    spec = new.get("spec") or {}
+    found = _csi_driver_spec(spec)
+    if old is None:
+        return found
+    before, modes = old.get("spec") or {}, spec.get("volumeLifecycleModes")
     found += immutable("spec.attachedRequired", spec.get("attachRequired"), before.get("attachRequired"))
-    modes = spec.get("volumeLifecycleModes")
     return [*found, *immutable("spec.volumeLifecycleModes", modes, before.get("volumeLifecycleModes"))]
 
 
@@ -135,9 +122,9 @@ def _csi_driver_spec(spec: Json) -> Errors:
     return found
 
 
-def volume_attachment(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
-    spec = obj.get("spec") or {}
+def volume_attachment(new: Json, old: Json | None) -> Errors:
+    found = metadata.on_create(new["metadata"], False, names.subdomain)
+    spec = new.get("spec") or {}
     found += driver_name(spec.get("attacher", ""), "spec.attacher")
     source = spec.get("source") or {}
     name = source.get("persistentVolumeName")
@@ -152,15 +139,8 @@ def volume_attachment(obj: Json) -> Errors:
     found += malformed("spec.nodeName", node, names.subdomain)
     if name is not None:
         found += malformed("spec.source.persistentVolumeName", name, names.subdomain)
-    return found
-
-
-def volume_attachment_update(new: Json, old: Json) -> Errors:
-    found = volume_attachment(new)
-    spec = new.get("spec") or {}
-    if spec == (old.get("spec") or {}):
+    if old is None or spec == (old.get("spec") or {}):
         return found
-    source = spec.get("source") or {}
     # The server prints its own struct.
     shown = {
         "Attacher": spec.get("attacher", ""),
@@ -173,7 +153,7 @@ def volume_attachment_update(new: Json, old: Json) -> Errors:
     return [*found, invalid("spec", shown, "field is immutable")]
 
 
-def storage_capacity(obj: Json) -> Errors:
+def _storage_capacity(obj: Json) -> Errors:
     found = metadata.on_create(obj["metadata"], True, names.subdomain)
     found += metadata.selector(obj.get("nodeTopology"), "nodeTopology")
     name = obj.get("storageClassName", "")
@@ -184,8 +164,10 @@ def storage_capacity(obj: Json) -> Errors:
     return found
 
 
-def storage_capacity_update(new: Json, old: Json) -> Errors:
+def storage_capacity(new: Json, old: Json | None) -> Errors:
+    if old is None:
+        return _storage_capacity(new)
     found = metadata.on_update(new["metadata"], old["metadata"])
     found += immutable("nodeTopology", new.get("nodeTopology"), old.get("nodeTopology"))
     found += immutable("storageClassName", new.get("storageClassName", ""), old.get("storageClassName", ""))
-    return [*found, *storage_capacity(new)]
+    return [*found, *_storage_capacity(new)]

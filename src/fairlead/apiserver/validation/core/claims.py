@@ -22,10 +22,6 @@ _MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
 
 
-def claim(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *claim_spec(obj["spec"], "spec")]
-
-
 def claim_spec(spec: Json, path: str) -> Errors:
     found: Errors = []
     modes = spec.get("accessModes") or ()
@@ -79,9 +75,10 @@ def access_modes(modes: list[str] | tuple[str, ...], path: str) -> Errors:
     return found
 
 
-def claim_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    found += claim_spec(new["spec"], "spec")
+def claim(new: Json, old: Json | None) -> Errors:
+    found = claim_spec(new["spec"], "spec")
+    if old is None:
+        return found
     spec, before = dict(new["spec"]), dict(old["spec"])
     if not before.get("volumeName"):
         put(before, "volumeName", spec)

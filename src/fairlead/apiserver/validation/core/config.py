@@ -3,7 +3,7 @@
 import base64
 import json
 
-from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.errors import (
     Errors,
     Json,
@@ -16,11 +16,6 @@ from fairlead.apiserver.validation.errors import (
 )
 
 MOST_BYTES = 1024 * 1024
-
-
-def config_map(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *_config_data(obj)]
 
 
 def _config_data(obj: Json) -> Errors:
@@ -40,14 +35,12 @@ def _config_data(obj: Json) -> Errors:
     return found
 
 
-def config_map_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    found += _frozen(new, old, ("data", "binaryData"))
-    return [*found, *_config_data(new)]
+def config_map(new: Json, old: Json | None) -> Errors:
+    return [*_frozen(new, old, ("data", "binaryData")), *_config_data(new)]
 
 
-def _frozen(new: Json, old: Json, keys: tuple[str, ...]) -> Errors:
-    if not old.get("immutable"):
+def _frozen(new: Json, old: Json | None, keys: tuple[str, ...]) -> Errors:
+    if old is None or not old.get("immutable"):
         return []
     text = "field is immutable when `immutable` is set"
     found: Errors = [] if new.get("immutable") else [forbidden("immutable", text)]
@@ -59,11 +52,6 @@ _SECRET_KEYS = {
     "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
     "kubernetes.io/ssh-auth": "ssh-privatekey",
 }
-
-
-def secret(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *_secret_data(obj)]
 
 
 def _secret_data(obj: Json) -> Errors:
@@ -104,8 +92,6 @@ def _json_secret(content: bytes, path: str) -> Errors:
     return []
 
 
-def secret_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    found += immutable("type", new.get("type"), old.get("type"))
-    found += _frozen(new, old, ("data",))
-    return [*found, *_secret_data(new)]
+def secret(new: Json, old: Json | None) -> Errors:
+    found = immutable("type", new.get("type"), old.get("type")) if old is not None else []
+    return [*found, *_frozen(new, old, ("data",)), *_secret_data(new)]

@@ -22,16 +22,16 @@ NEW_NAMES = {
 }
 
 
-def core_event(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.path_segment, core=False)
-    return [*found, *_sense(obj, "reportingComponent")]
+def core_event(new: Json, old: Json | None) -> Errors:
+    found = metadata.on_create(new["metadata"], True, names.path_segment, core=False) if old is None else []
+    return [*found, *_sense(new, "reportingComponent")]
 
 
-def core_event_update(new: Json, old: Json) -> Errors:
-    return _sense(new, "reportingComponent")
+def event(new: Json, old: Json | None) -> Errors:
+    return _on_create(new) if old is None else _on_update(new, old)
 
 
-def event(new: Json) -> Errors:
+def _on_create(new: Json) -> Errors:
     obj = _by_core_names(new)
     found = metadata.on_create(obj["metadata"], True, names.path_segment, core=False)
     found += _sense(obj, "reportingController")
@@ -48,7 +48,7 @@ def event(new: Json) -> Errors:
     ]
 
 
-def event_update(new: Json, old: Json) -> Errors:
+def _on_update(new: Json, old: Json) -> Errors:
     obj, before = _by_core_names(new), _by_core_names(old)
     found = _sense(obj, "reportingController")
     found += metadata.on_update(new["metadata"], old["metadata"])

@@ -10,9 +10,12 @@ from fairlead.apiserver.validation.errors import Errors, Json, duplicate, forbid
 from fairlead.apiserver.validation.quantities import amount
 
 
-def node(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
-    return [*found, *_node(obj)]
+def node(new: Json, old: Json | None) -> Errors:
+    found = [*metadata.on_create(new["metadata"], False, names.subdomain), *_node(new)]
+    if old is None:
+        return found
+    # The rules of a new node apply too.
+    return [*found, *metadata.on_update(new["metadata"], old["metadata"]), *node_change(new, old)]
 
 
 def _node(obj: Json) -> Errors:
@@ -55,11 +58,6 @@ def declared_features(given: list[str]) -> Errors:
             elif name > after:
                 found.append(invalid(path, after, "list must be sorted alphabetically"))
     return found
-
-
-def node_update(new: Json, old: Json) -> Errors:
-    # The rules of a new node apply too.
-    return [*node(new), *metadata.on_update(new["metadata"], old["metadata"]), *node_change(new, old)]
 
 
 def node_change(new: Json, old: Json) -> Errors:

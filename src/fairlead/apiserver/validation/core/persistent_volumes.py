@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fairlead.apiserver.schema.internal import diff
-from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.core import scheduling as placing
 from fairlead.apiserver.validation.core import volumes
 from fairlead.apiserver.validation.core.claims import VOLUME_MODES, access_modes
@@ -26,11 +26,6 @@ _POLICIES: Final = ("Delete", "Recycle", "Retain")
 _SECRETS: Final = (
     "controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef",
 )  # fmt: skip
-
-
-def volume(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
-    return [*found, *_spec(obj["spec"], obj["metadata"].get("name", ""))]
 
 
 def _spec(spec: Json, name: str) -> Errors:
@@ -178,11 +173,12 @@ _SOURCES: Final[dict[str, Callable[[Json, str], Errors]]] = {
 }
 
 
-def volume_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
-    spec, before = new["spec"], old["spec"]
-    if spec != before:
-        found += _spec(spec, new["metadata"].get("name", ""))
+def volume(new: Json, old: Json | None) -> Errors:
+    spec, name = new["spec"], new["metadata"].get("name", "")
+    if old is None:
+        return _spec(spec, name)
+    before = old["spec"]
+    found = _spec(spec, name) if spec != before else []
     sources = [{kind: each[kind] for kind in _SOURCES if kind in each} for each in (spec, before)]
     if "csi" in sources[0] and "csi" in sources[1] and "controllerExpandSecretRef" not in sources[1]["csi"]:
         # The only part of it that may be added later.

@@ -51,10 +51,13 @@ _MUTABLE = (
 )
 
 
-def on_create(pod: Json) -> Errors:
-    found = metadata.on_create(pod["metadata"], True, names.subdomain)
+def pod(new: Json, old: Json | None) -> Errors:
+    return _on_create(new) if old is None else _on_update(new, old)
+
+
+def _on_create(pod: Json) -> Errors:
     spec = pod["spec"]
-    found += annotations(pod["metadata"].get("annotations") or {}, spec, "metadata.annotations")
+    found = annotations(pod["metadata"].get("annotations") or {}, spec, "metadata.annotations")
     found += pod_spec(spec, "spec", pod["metadata"].get("name", ""))
     found += _only_for_pods(spec)
     if spec.get("ephemeralContainers"):
@@ -371,13 +374,12 @@ def _gates(gates: list[Json], path: str) -> Errors:
 # --- changing a pod ---------------------------------------------------------------------------------------------
 
 
-def on_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
+def _on_update(new: Json, old: Json) -> Errors:
     spec, before = new["spec"], old["spec"]
     noted, were = new["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
     if spec == before and noted == were:
-        return found
-    found += annotations(noted, spec, "metadata.annotations")
+        return []
+    found = annotations(noted, spec, "metadata.annotations")
     found += pod_spec(spec, "spec", new["metadata"].get("name", ""))
     found += _only_for_pods(spec)
     found += _changed_annotations(noted, were)
@@ -521,10 +523,5 @@ def _only_adds(new: Json, old: Json) -> bool:
     return all(has[: len(had)] == had for has, had in parts)
 
 
-def pod_template(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *template(obj.get("template") or {}, "template")]
-
-
-def pod_template_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *template(new.get("template") or {}, "template")]
+def pod_template(new: Json, old: Json | None) -> Errors:
+    return template(new.get("template") or {}, "template")

@@ -24,14 +24,10 @@ _LIMITED_SCOPES = (
 )
 
 
-def quota(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *_quota_spec(obj["spec"]), *quota_status(obj, obj)]
-
-
-def quota_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    found += _quota_spec(new["spec"])
+def quota(new: Json, old: Json | None) -> Errors:
+    found = _quota_spec(new["spec"])
+    if old is None:
+        return [*found, *quota_status(new, new)]
     scopes = [set(each["spec"].get("scopes") or ()) for each in (new, old)]
     if scopes[0] != scopes[1]:
         found.append(invalid("spec.scopes", new["spec"].get("scopes"), "field is immutable"))
@@ -103,10 +99,11 @@ def _scope_selector(selector: Json, path: str) -> Errors:
 # --- limit ranges -----------------------------------------------------------------------------------------------
 
 
-def limit_range(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+def limit_range(new: Json, old: Json | None) -> Errors:
+    # The server validates a changed one as a new one, without the old.
+    found = metadata.on_create(new["metadata"], True, names.subdomain)
     seen: set[str] = set()
-    for index, limit in enumerate((obj.get("spec") or {}).get("limits") or ()):
+    for index, limit in enumerate((new.get("spec") or {}).get("limits") or ()):
         path, kind = f"spec.limits[{index}]", limit.get("type", "")
         found += _limit_type(kind, f"{path}.type")
         if kind in seen:
@@ -114,11 +111,6 @@ def limit_range(obj: Json) -> Errors:
         seen.add(kind)
         found += _limit(limit, kind, path)
     return found
-
-
-def limit_range_update(new: Json, old: Json) -> Errors:
-    # The server validates it as a new one, without the old.
-    return limit_range(new)
 
 
 def _limit_type(kind: str, path: str) -> Errors:

@@ -29,12 +29,10 @@ _DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 
 
-def service(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.label), *_spec(obj)]
-
-
-def service_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+def service(new: Json, old: Json | None) -> Errors:
+    if old is None:
+        return _spec(new)
+    found: Errors = []
     before = old["spec"]
     spec = _one_address(new["spec"], before)
     if "ExternalName" not in (spec.get("type"), before.get("type")):
@@ -313,14 +311,9 @@ def _repeated(ports: list[Json]) -> Errors:
     return found
 
 
-def endpoint_slice(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_slice(obj)]
-
-
-def endpoint_slice_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    found += _slice(new)
-    return [*found, *immutable("addressType", new.get("addressType"), old.get("addressType"))]
+def endpoint_slice(new: Json, old: Json | None) -> Errors:
+    fixed = immutable("addressType", new.get("addressType"), old.get("addressType")) if old is not None else []
+    return [*_slice(new), *fixed]
 
 
 def _slice(obj: Json) -> Errors:
@@ -372,13 +365,9 @@ def _endpoint(endpoint: Json, kind: str, path: str) -> Errors:
 # --- the old endpoints ------------------------------------------------------------------------------------------
 
 
-def endpoints(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_subsets(obj.get("subsets") or ())]
-
-
-def endpoints_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    return found if new.get("subsets") == old.get("subsets") else [*found, *_subsets(new.get("subsets") or ())]
+def endpoints(new: Json, old: Json | None) -> Errors:
+    is_same = old is not None and new.get("subsets") == old.get("subsets")
+    return [] if is_same else _subsets(new.get("subsets") or ())
 
 
 def _subsets(subsets: Sequence[Json]) -> Errors:
