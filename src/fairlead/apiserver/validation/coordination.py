@@ -1,18 +1,12 @@
 """Validation of the kinds of coordination.k8s.io: Leases."""
 
-from fairlead.apiserver.validation.errors import (
-    Errors,
-    Json,
-    invalid,
-)
+from fairlead.apiserver.validation.errors import Causes, Json, invalid
 
 
-def lease(new: Json, old: Json | None) -> Errors:
+def lease(new: Json, old: Json | None) -> Causes:
     spec = new.get("spec") or {}
-    found: Errors = []
     seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
     if seconds is not None and seconds <= 0:
-        found.append(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+        yield invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0")
     if transitions is not None and transitions < 0:
-        found.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
-    return found
+        yield invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")

@@ -60,6 +60,7 @@ class FieldError(_FieldError):
 
 
 Errors = list[FieldError]
+Causes = Iterable[FieldError]  # one by one: what most validations yield
 
 
 def _cut(text: str) -> str:

@@ -29,13 +29,13 @@ from fairlead.apiserver.validation import resource as devices
 from fairlead.apiserver.validation.core import claims, config, events, namespaces, nodes, pod_status, pods, services
 from fairlead.apiserver.validation.core import persistent_volumes as persistent
 from fairlead.apiserver.validation.core import quotas as limits
-from fairlead.apiserver.validation.errors import Check, Errors, FieldError, Json, bounded
+from fairlead.apiserver.validation.errors import Causes, Check, Errors, FieldError, Json, bounded
 
 __all__ = ["FieldError", "validate_create", "validate_status", "validate_update"]
 
-Update = Callable[[Json, Json], Errors]
+Update = Callable[[Json, Json], Causes]
 # What is wrong with an object; the second argument is the one it replaces, None for a new one.
-Validation = Callable[[Json, Json | None], Errors]
+Validation = Callable[[Json, Json | None], Causes]
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -48,12 +48,15 @@ class Rule(NamedTuple):
     core: bool = True  # whether finalizers need a prefix
 
 
+METADATA_ONLY: Final = Rule()
+
+
 @bounded()
 def validate_create(group: str, version: str, kind: str, obj: Json) -> list[FieldError]:
     own = _OWN.get((group, kind))
     if own is not None:
-        return own(obj, None)
-    rule = _RULES.get((group, kind), Rule())
+        return list(own(obj, None))
+    rule = _RULES.get((group, kind), METADATA_ONLY)
     found = metadata.on_create(obj["metadata"], _is_namespaced(group, version, kind), rule.name, rule.core)
     return [*found, *rule.fields(obj, None)]
 
@@ -65,7 +68,7 @@ def validate_update(group: str, version: str, kind: str, new: Json, old: Json) -
     own = _OWN.get((group, kind))
     if own is not None:
         return [*found, *own(new, old)]
-    rule = _RULES.get((group, kind), Rule())
+    rule = _RULES.get((group, kind), METADATA_ONLY)
     if rule.anew:
         found += metadata.anew(new["metadata"], old["metadata"], namespaced, rule.name, rule.core)
     else:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     below,
@@ -236,7 +237,7 @@ class _Place:
     with_rules: bool = True
 
 
-Rules = Callable[[Json, str, str, bool], Errors]
+Rules = Callable[[Json, str, str, bool], Causes]
 """The errors of a schema's rules, from its path, the path that forbids oldSelf, and whether it is the root."""
 Forms = Callable[[Json, str], Errors]
 """The errors in the form of a schema's rules."""
