@@ -160,12 +160,10 @@ def match_volumes(view: View, waiting: Sequence[PersistentVolumeClaim]) -> Searc
             row = table.row_of.get(selected)
             elsewhere_V |= ~view.among(set() if row is None else {row})
             to_make.append((claim, everywhere_V))
-    unmatched_V = np.zeros(view.size, dtype=np.bool_)
     for claim in sorted(to_match, key=_requested_storage):
         chosen_V = _choose(view, claim, search)
         search.chosen.append((claim, chosen_V))
         to_make.append((claim, chosen_V < 0))
-        unmatched_V |= chosen_V < 0
 
     # Whether something can be made decides where anything is to be made; elsewhere the match alone did.
     nothing_V, no_space_V = np.zeros(view.size, dtype=np.bool_), np.zeros(view.size, dtype=np.bool_)
