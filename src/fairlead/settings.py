@@ -364,28 +364,27 @@ class BadSettings(Exception):
 
 
 def load(
-    *, file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+    *, file: Path | None = None, environment: Mapping[str, str] = os.environ, flags: Mapping[str, Any] | None = None
 ) -> Settings:
     """Defaults, then the file, then the environment, then flags (dotted names; None means not given)."""
     merged: dict[str, Any] = {}
     if file is not None:
         _merge(merged, _from_file(file))
         _check(merged, f"{file}: ")
-    for key, value in _from_environment(environment if environment is not None else os.environ):
+    for key, value in _from_environment(environment):
         _put(merged, key, value)
         _check(merged, f"{PREFIX}{_variable(key)}: ")
     for key, value in (flags or {}).items():
         if value is not None:
             _put(merged, key, value)
-            _check(merged, f"--{_dashed(key)}: ")
+            _check(merged, f"--{_words(key, '-')}: ")
     settings = _check(merged, "")
     _check_together(settings)
     return settings
 
 
-def kubeconfig_paths(settings: Settings, environment: Mapping[str, str] | None = None) -> list[Path]:
+def kubeconfig_paths(settings: Settings, environment: Mapping[str, str] = os.environ) -> list[Path]:
     """Where to look for a kubeconfig: the one named, else KUBECONFIG's list, else the usual place."""
-    environment = environment if environment is not None else os.environ
     if settings.kubeconfig:
         try:
             return [Path(settings.kubeconfig).expanduser()]
@@ -395,29 +394,25 @@ def kubeconfig_paths(settings: Settings, environment: Mapping[str, str] | None =
     return listed or [Path.home() / ".kube" / "config"]
 
 
-def default_data_folder(environment: Mapping[str, str] | None = None) -> Path:
+def default_data_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Where `fairlead up` keeps its cluster without `--data`."""
-    environment = environment if environment is not None else os.environ
     return Path(environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "fairlead"
 
 
-def in_cluster_address(environment: Mapping[str, str] | None = None) -> tuple[str, str] | None:
+def in_cluster_address(environment: Mapping[str, str] = os.environ) -> tuple[str, str] | None:
     """Host and port of the API server for a process that runs in a pod."""
-    environment = environment if environment is not None else os.environ
     host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "")
     return (host, port) if host and port else None
 
 
-def service_account_folder(environment: Mapping[str, str] | None = None) -> Path | None:
+def service_account_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Where a process pod without mounts of its own finds its service account; elsewhere it is in the usual place."""
-    environment = environment if environment is not None else os.environ
     folder = environment.get("FAIRLEAD_SERVICE_ACCOUNT")
     return Path(folder) if folder else None
 
 
-def agent_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+def agent_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What a task's agent is configured with by variables: those that begin with AGENT_, without it."""
-    environment = environment if environment is not None else os.environ
     return {name.removeprefix("AGENT_"): value for name, value in environment.items() if name.startswith("AGENT_")}
 
 
@@ -605,10 +600,6 @@ def _put(into: dict[str, Any], key: str, value: Any) -> None:
 
 def _variable(key: str) -> str:
     return _words(key, "_").upper()
-
-
-def _dashed(key: str) -> str:
-    return _words(key, "-")
 
 
 def _words(key: str, joint: str) -> str:

@@ -178,7 +178,7 @@ LOOKS: dict[str, Callable[[list[Any]], Any]] = {
     "families": lambda words: services.cluster_ips({"ipFamilies": words}),
     "versions of reviews": lambda words: admissionregistration.review_versions(words, "v", ""),
     "topology keys": lambda words: storage.csi_node(
-        {"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "d", "nodeID": "n", "topologyKeys": words}]}}
+        {"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "d", "nodeID": "n", "topologyKeys": words}]}}, None
     ),
     "items of a keyed list": lambda words: openapi.check(
         KEYED, [{"key": str(word)} for word in words], "", [Item(key=str(word)) for word in reversed(words)]

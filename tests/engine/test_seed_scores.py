@@ -9,10 +9,7 @@ from fairlead.engine.cycle import Cycle
 from fairlead.engine.forecast import Forecast
 from fairlead.engine.load_basis import Usage
 from fairlead.engine.pick import RoundRobin
-from fairlead.engine.priorities.seed.forecast import SeedForecast
-from fairlead.engine.priorities.seed.service import SeedServiceSpread
-from fairlead.engine.priorities.seed.utilisation import SeedEvenness, SeedFreeRatio
-from fairlead.engine.priorities.seed.wishes import SeedWishes
+from fairlead.engine.priorities.seed import SeedEvenness, SeedForecast, SeedFreeRatio, SeedServiceSpread, SeedWishes
 from fairlead.engine.profile import seed_profile
 from fairlead.engine.removal import RemovalScores, RemovalWeights, epoch_s, plan_removal
 from fairlead.engine.rule import Priority

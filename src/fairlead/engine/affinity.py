@@ -4,16 +4,12 @@ Shared by the InterPodAffinity predicate and priority. Resolved anew when namesp
 namespaces by their labels.
 """
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from fairlead.engine.counters import Picks, Tally
 from fairlead.engine.request import Request
+from fairlead.engine.table import NodeTable
 from fairlead.engine.terms import Term, own_terms
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 
 class OwnAffinity(msgspec.Struct):
@@ -25,7 +21,7 @@ class OwnAffinity(msgspec.Struct):
     preferred: list[tuple[str, Tally, int]]
 
 
-def own_affinity(table: "NodeTable", request: Request, *, unlabelled_reach: bool) -> OwnAffinity:
+def own_affinity(table: NodeTable, request: Request, *, unlabelled_reach: bool) -> OwnAffinity:
     memo_key = (OwnAffinity, unlabelled_reach)
     known = request.memo.get(memo_key)
     version = table.catalog.namespaces_version

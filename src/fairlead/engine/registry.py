@@ -44,10 +44,7 @@ from fairlead.engine.priorities.node_resources_fit import (
     Strategy,
 )
 from fairlead.engine.priorities.pod_topology_spread import PodTopologySpread
-from fairlead.engine.priorities.seed.forecast import SeedForecast
-from fairlead.engine.priorities.seed.service import SeedServiceSpread
-from fairlead.engine.priorities.seed.utilisation import SeedEvenness, SeedFreeRatio
-from fairlead.engine.priorities.seed.wishes import SeedWishes
+from fairlead.engine.priorities.seed import SeedEvenness, SeedForecast, SeedFreeRatio, SeedServiceSpread, SeedWishes
 from fairlead.engine.priorities.taint_toleration import TaintToleration
 from fairlead.engine.priorities.v113.resources import (
     BalancedResourceAllocation,

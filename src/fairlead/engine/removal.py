@@ -16,9 +16,7 @@ from fairlead.engine.axes import Ints
 from fairlead.engine.forecast import change
 from fairlead.engine.load_basis import REQUESTS, Load
 from fairlead.engine.pick import FirstByName, Pick
-from fairlead.engine.priorities.seed import ONE
-from fairlead.engine.priorities.seed.utilisation import evenness, millionths, utilisation
-from fairlead.engine.priorities.seed.wishes import SeedWishes
+from fairlead.engine.priorities.seed import ONE, SeedWishes, evenness, millionths, utilisation
 from fairlead.engine.registry import REMOVAL_PREDICATES
 from fairlead.engine.request import Request
 from fairlead.engine.rule import RemovalPredicate

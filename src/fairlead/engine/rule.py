@@ -6,18 +6,16 @@ on one row's pods is repaired row by row, and only what looks across the cluster
 
 from collections.abc import Collection, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from fairlead.engine.axes import Bools, Ints
 from fairlead.engine.request import Request
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 
 class Scope(Enum):
@@ -45,11 +43,11 @@ class Predicate:
     # True when `applies` may turn from one placement to the next; else it changes only with nodes and the catalog.
     wakes: ClassVar[bool] = False
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         """False when the rule has nothing to say about pods of this class."""
         return True
 
-    def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
+    def rejects(self, table: NodeTable, request: Request) -> Rejection | None:
         """Why the pod can go nowhere at all, whatever the nodes."""
         return None
 
@@ -95,7 +93,7 @@ class Priority:
     # As for predicates.
     wakes: ClassVar[bool] = False
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         """False when the rule adds nothing to any node for pods of this class (Kubernetes calls that Skip)."""
         return True
 
@@ -105,7 +103,7 @@ class Priority:
     def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
         return raw_V
 
-    def device_for(self, table: "NodeTable", request: Request, row: int) -> int:
+    def device_for(self, table: NodeTable, request: Request, row: int) -> int:
         """The GPU that a share should go on; -1 for none, which takes the tightest."""
         return -1
 

@@ -1,9 +1,10 @@
 """Claims and volumes of a pod, looked up: what the volume rules have in common."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from fairlead.engine.catalog import Catalog
 from fairlead.engine.request import Request
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.volumes import (
@@ -18,9 +19,6 @@ from fairlead.model.volumes import (
     PortworxVolume,
     Volume,
 )
-
-if TYPE_CHECKING:
-    from fairlead.engine.catalog import Catalog
 
 # Plugins that once lived in Kubernetes, and the drivers that took their volumes over.
 MIGRATED: Final = {
@@ -59,7 +57,7 @@ def not_found(name: str) -> str:
     return f'persistentvolumeclaim "{name}" not found'
 
 
-def find_claim(catalog: "Catalog", namespace: str, name: str) -> PersistentVolumeClaim:
+def find_claim(catalog: Catalog, namespace: str, name: str) -> PersistentVolumeClaim:
     claim = catalog.claims.get(f"{namespace}/{name}")
     if claim is None:
         raise ClaimError(not_found(name))
@@ -73,12 +71,12 @@ def check_owner(pod: SchedulerPod, claim: PersistentVolumeClaim) -> None:
         raise ClaimError(f"PVC {claim.metadata.key} was not created for pod {pod.key} (pod is not owner)")
 
 
-def waits_for_consumer(catalog: "Catalog", claim: PersistentVolumeClaim) -> bool:
+def waits_for_consumer(catalog: Catalog, claim: PersistentVolumeClaim) -> bool:
     storage_class = catalog.classes.get(claim.storage_class) if claim.storage_class else None
     return storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
 
 
-def attached_by(catalog: "Catalog", request: Request, csi_node: CsiNode | None, *, strict: bool) -> set[Attached]:
+def attached_by(catalog: Catalog, request: Request, csi_node: CsiNode | None, *, strict: bool) -> set[Attached]:
     """The driver volumes that pods of this class attach to a node, each a driver and a handle.
 
     Strict, a claim that is missing or another pod's is an error; for pods already running it is passed over.
@@ -119,7 +117,7 @@ def is_attachable(volume: Volume) -> bool:
     return volume.persistent_volume_claim is not None or volume.ephemeral is not None or _migrated(volume) is not None
 
 
-def _attachment(catalog: "Catalog", claim: PersistentVolumeClaim, csi_node: CsiNode | None) -> Attached | None:
+def _attachment(catalog: Catalog, claim: PersistentVolumeClaim, csi_node: CsiNode | None) -> Attached | None:
     volume = catalog.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
         # Not bound yet, or its volume is gone: the class tells the driver, the claim stands for the handle.

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.engine.axes import Bools, Ints, LabelColumn
+from fairlead.engine.request import Request
 
 if TYPE_CHECKING:
-    from fairlead.engine.request import Request
     from fairlead.engine.table import NodeTable
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -34,7 +34,7 @@ class View:
             self.alloc_RV = table.alloc_RN.take(rows, axis=1)
             self.used_RV = table.used_RN.take(rows, axis=1)
 
-    def having(self, request: "Request", times_V: Ints) -> "View":
+    def having(self, request: Request, times_V: Ints) -> "View":
         """The same rows as they would be with so many more pods of this request on each."""
         view = View.__new__(View)
         view.table, view.rows, view.size = self.table, self.rows, self.size

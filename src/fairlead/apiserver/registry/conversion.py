@@ -115,7 +115,7 @@ def _metadata(was: JsonObject, given: JsonObject, refused: str) -> JsonObject:
                 raise Failure(500, "", f"{refused} metadata: {message}")
         check = rules.labels if field == "labels" else rules.annotations
         path = "metadata.labels" if field == "labels" else "metadata.annotation"
-        if values != was.get(field) and (problems := check(values, path)):
+        if values != was.get(field) and (problems := list(check(values, path))):
             message = "; ".join(f"{each.field}: {each.message}" for each in problems)
             raise Failure(500, "", f"{refused} metadata: {message}")
         metadata[field] = values

@@ -83,7 +83,7 @@ class Addresses:
         """Which families a new Service is of; one without address or pods of its own may be of any."""
         spec = service["spec"]
         policy = spec.setdefault("ipFamilyPolicy", "RequireDualStack" if alone else "SingleStack")
-        errors = services.cluster_ips(spec)
+        errors = list(services.cluster_ips(spec))
         _refuse(service, errors)
         given, families = spec.get("clusterIPs") or [], spec.get("ipFamilies") or []
         if policy == "SingleStack":

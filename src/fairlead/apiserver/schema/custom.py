@@ -163,7 +163,7 @@ class CustomKind:
         if mistaken := self._other_type(version, obj):
             return mistaken
         if old is None:
-            found = metadata.on_create(obj["metadata"], self.namespaced, names.subdomain, core=False)
+            found = list(metadata.on_create(obj["metadata"], self.namespaced, names.subdomain, core=False))
         else:
             found = metadata.common(obj["metadata"], old["metadata"], self.namespaced)
             found += metadata.on_update(obj["metadata"], old["metadata"], core=False)

@@ -8,13 +8,16 @@ from cryptography import x509
 from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     duplicate,
     invalid,
+    malformed,
     not_supported,
     repeated,
     required,
+    supported,
     too_many,
 )
 
@@ -24,32 +27,22 @@ _REVIEWS = ("v1", "v1beta1")
 _FORM = "desired format: https://host[/path]"
 
 
-def webhooks(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain, core=False)
-    return [*found, *_webhooks(obj)]
-
-
-def webhooks_update(new: Json, old: Json) -> Errors:
-    conditions = [_conditions(new), _conditions(old)]
-    return [
-        *metadata.on_update(new["metadata"], old["metadata"], core=False),
-        *_webhooks(new, with_conditions=conditions[0] != conditions[1]),
-    ]
+def webhooks(new: Json, old: Json | None) -> Causes:
+    return _webhooks(new, with_conditions=old is None or _conditions(new) != _conditions(old))
 
 
 def _conditions(obj: Json) -> list[list[Json]]:
     return [webhook.get("matchConditions") or [] for webhook in obj.get("webhooks") or ()]
 
 
-def _webhooks(obj: Json, *, with_conditions: bool = True) -> Errors:
-    found: Errors = []
+def _webhooks(obj: Json, *, with_conditions: bool) -> Causes:
     seen: set[str] = set()
     for index, webhook in enumerate(obj.get("webhooks") or ()):
         path = f"webhooks[{index}]"
-        found += _webhook(webhook, path)
+        yield from _webhook(webhook, path)
         if with_conditions:
-            found += match_conditions(webhook.get("matchConditions") or [], f"{path}.matchConditions")
-        found += review_versions(
+            yield from match_conditions(webhook.get("matchConditions") or [], f"{path}.matchConditions")
+        yield from review_versions(
             webhook.get("admissionReviewVersions") or [],
             f"{path}.admissionReviewVersions",
             f"must specify one of {', '.join(_REVIEWS)}",
@@ -57,54 +50,48 @@ def _webhooks(obj: Json, *, with_conditions: bool = True) -> Errors:
         name = webhook.get("name", "")
         if name:
             if name in seen:
-                found.append(duplicate(f"{path}.name", name))
+                yield duplicate(f"{path}.name", name)
             seen.add(name)
-    return found
 
 
-def _webhook(webhook: Json, path: str) -> Errors:
-    found = _name(webhook.get("name", ""), f"{path}.name")
+def _webhook(webhook: Json, path: str) -> Causes:
+    yield from _name(webhook.get("name", ""), f"{path}.name")
     for index, rule in enumerate(webhook.get("rules") or ()):
-        found += _rule(rule, f"{path}.rules[{index}]")
-    if webhook.get("failurePolicy") not in ("Fail", "Ignore"):
-        found.append(not_supported(f"{path}.failurePolicy", webhook.get("failurePolicy"), ("Fail", "Ignore")))
-    if webhook.get("matchPolicy") not in ("Equivalent", "Exact"):
-        found.append(not_supported(f"{path}.matchPolicy", webhook.get("matchPolicy"), ("Equivalent", "Exact")))
+        yield from _rule(rule, f"{path}.rules[{index}]")
+    yield from supported(f"{path}.failurePolicy", webhook.get("failurePolicy"), ("Fail", "Ignore"))
+    yield from supported(f"{path}.matchPolicy", webhook.get("matchPolicy"), ("Equivalent", "Exact"))
     effects = webhook.get("sideEffects")
     if effects is None:
-        found.append(required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun"))
+        yield required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun")
     elif effects not in ("None", "NoneOnDryRun"):
-        found.append(not_supported(f"{path}.sideEffects", effects, ("None", "NoneOnDryRun")))
+        yield not_supported(f"{path}.sideEffects", effects, ("None", "NoneOnDryRun"))
     seconds = webhook.get("timeoutSeconds", 10)
     if not 1 <= seconds <= 30:
-        found.append(invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds"))
+        yield invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds")
     for key in ("namespaceSelector", "objectSelector"):
-        found += metadata.selector(webhook.get(key), f"{path}.{key}")
+        yield from metadata.selector(webhook.get(key), f"{path}.{key}")
     again = webhook.get("reinvocationPolicy", "Never")
-    if again not in ("IfNeeded", "Never"):
-        found.append(not_supported(f"{path}.reinvocationPolicy", again, ("IfNeeded", "Never")))
-    return [*found, *client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")]
+    yield from supported(f"{path}.reinvocationPolicy", again, ("IfNeeded", "Never"))
+    yield from client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
 
 
-def match_conditions(conditions: list[Json], path: str) -> Errors:
-    found: Errors = []
+def match_conditions(conditions: list[Json], path: str) -> Causes:
     if len(conditions) > MOST_CONDITIONS:
-        found.append(too_many(path, len(conditions), MOST_CONDITIONS))
+        yield too_many(path, len(conditions), MOST_CONDITIONS)
     seen: set[str] = set()
     for index, condition in enumerate(conditions):
         here, text, name = f"{path}[{index}]", condition.get("expression", "").strip(), condition.get("name", "")
         if not text:
-            found.append(required(f"{here}.expression"))
+            yield required(f"{here}.expression")
         elif problem := expressions.problem_with_condition(text):
-            found.append(invalid(f"{here}.expression", text, problem))
+            yield invalid(f"{here}.expression", text, problem)
         if not name:
-            found.append(required(f"{here}.name"))
+            yield required(f"{here}.name")
         else:
-            found += [invalid(f"{here}.name", name, why) for why in names.qualified(name)]
+            yield from malformed(f"{here}.name", name, names.qualified)
             if name in seen:
-                found.append(duplicate(f"{here}.name", name))
+                yield duplicate(f"{here}.name", name)
         seen.add(name)
-    return found
 
 
 def _name(name: str, path: str) -> Errors:
@@ -116,22 +103,24 @@ def _name(name: str, path: str) -> Errors:
     return [invalid(path, name, text) for text in problems]
 
 
-def client(config: Json, path: str) -> Errors:
+def client(config: Json, path: str) -> Causes:
     given = [key for key in ("url", "service") if config.get(key) is not None]
     if len(given) != 1:
-        return [required(path, "exactly one of url or service is required")]
+        yield required(path, "exactly one of url or service is required")
+        return
     if given == ["url"]:
-        return _url(config["url"], f"{path}.url")
+        yield from _url(config["url"], f"{path}.url")
+        return
     service, here = config["service"], f"{path}.service"
     # The server's message names the other field.
-    found = [
+    yield from (
         required(f"{here}.{key}")
         for key, other in (("name", "namespace"), ("namespace", "name"))
         if not service.get(other)
-    ]
+    )
     port = service.get("port", 443)
-    found += [invalid(f"{here}.port", port, f"port is not valid: {text}") for text in names.port_number(port)]
-    return [*found, *_path(service.get("path") or "", f"{here}.path")]
+    yield from (invalid(f"{here}.port", port, f"port is not valid: {text}") for text in names.port_number(port))
+    yield from _path(service.get("path") or "", f"{here}.path")
 
 
 def bundle_problem(bundle: str) -> str:
@@ -145,104 +134,95 @@ def bundle_problem(bundle: str) -> str:
     return ""
 
 
-def _url(url: str, path: str) -> Errors:
-    found: Errors = []
+def _url(url: str, path: str) -> Causes:
     parts = urlsplit(url)
     if parts.scheme != "https":
-        found.append(invalid(path, parts.scheme, f"'https' is the only allowed URL scheme; {_FORM}"))
+        yield invalid(path, parts.scheme, f"'https' is the only allowed URL scheme; {_FORM}")
     user, _, host = parts.netloc.rpartition("@")
     if not host:
-        found.append(invalid(path, "", f"host must be specified; {_FORM}"))
+        yield invalid(path, "", f"host must be specified; {_FORM}")
     if user:
-        found.append(invalid(path, user, "user information is not permitted in the URL"))
+        yield invalid(path, user, "user information is not permitted in the URL")
     if parts.fragment:
-        found.append(invalid(path, parts.fragment, "fragments are not permitted in the URL"))
+        yield invalid(path, parts.fragment, "fragments are not permitted in the URL")
     if parts.query:
-        found.append(invalid(path, parts.query, "query parameters are not permitted in the URL"))
-    return found
+        yield invalid(path, parts.query, "query parameters are not permitted in the URL")
 
 
-def _path(given: str, path: str) -> Errors:
+def _path(given: str, path: str) -> Causes:
     if given in ("", "/"):
-        return []
-    found: Errors = []
+        return
     if given == "//":
-        return [invalid(path, given, "segment[0] may not be empty")]
+        yield invalid(path, given, "segment[0] may not be empty")
+        return
     if not given.startswith("/"):
-        found.append(invalid(path, given, "must start with a '/'"))
+        yield invalid(path, given, "must start with a '/'")
     for index, step in enumerate(given[1:].removesuffix("/").split("/")):
         if not step:
-            found.append(invalid(path, given, f"segment[{index}] may not be empty"))
+            yield invalid(path, given, f"segment[{index}] may not be empty")
         else:
-            found += [invalid(path, given, f"segment[{index}]: {text}") for text in names.subdomain(step)]
-    return found
+            yield from (invalid(path, given, f"segment[{index}]: {text}") for text in names.subdomain(step))
 
 
-def review_versions(versions: list[str], path: str, hint: str) -> Errors:
+def review_versions(versions: list[str], path: str, hint: str) -> Causes:
     """`hint`: the message where there are none."""
     if not versions:
-        return [required(path, hint)]
-    found: Errors = []
+        yield required(path, hint)
+        return
     for index, (version, again) in enumerate(zip(versions, repeated(versions), strict=True)):
         if again:
-            found.append(invalid(f"{path}[{index}]", version, "duplicate version"))
+            yield invalid(f"{path}[{index}]", version, "duplicate version")
         else:
-            found += [invalid(f"{path}[{index}]", version, text) for text in names.label_1035(version)]
+            yield from malformed(f"{path}[{index}]", version, names.label_1035)
     if not set(versions) & set(_REVIEWS):
-        found.append(invalid(path, versions, f"must include at least one of {', '.join(_REVIEWS)}"))
-    return found
+        yield invalid(path, versions, f"must include at least one of {', '.join(_REVIEWS)}")
 
 
-def _rule(rule: Json, path: str) -> Errors:
-    found: Errors = []
+def _rule(rule: Json, path: str) -> Causes:
     operations = rule.get("operations") or []
     if not operations:
-        found.append(required(f"{path}.operations"))
+        yield required(f"{path}.operations")
     if "*" in operations and len(operations) > 1:
         text = "if '*' is present, must not specify other operations"
-        found.append(invalid(f"{path}.operations", operations, text))
+        yield invalid(f"{path}.operations", operations, text)
     for index, operation in enumerate(operations):
-        if operation not in _OPERATIONS:
-            found.append(not_supported(f"{path}.operations[{index}]", operation, _OPERATIONS))
+        yield from supported(f"{path}.operations[{index}]", operation, _OPERATIONS)
     for key, called in (("apiGroups", "groups"), ("apiVersions", "versions")):
         values = rule.get(key) or []
         if not values:
-            found.append(required(f"{path}.{key}"))
+            yield required(f"{path}.{key}")
         if "*" in values and len(values) > 1:
             text = f"if '*' is present, must not specify other API {called}"
-            found.append(invalid(f"{path}.{key}", values, text))
+            yield invalid(f"{path}.{key}", values, text)
     for index, version in enumerate(rule.get("apiVersions") or ()):
         if not version:
-            found.append(required(f"{path}.apiVersions[{index}]"))
-    found += _resources(rule.get("resources") or [], f"{path}.resources")
-    if rule.get("scope") not in ("*", "Cluster", "Namespaced"):
-        found.append(not_supported(f"{path}.scope", rule.get("scope"), ("*", "Cluster", "Namespaced")))
-    return found
+            yield required(f"{path}.apiVersions[{index}]")
+    yield from _resources(rule.get("resources") or [], f"{path}.resources")
+    yield from supported(f"{path}.scope", rule.get("scope"), ("*", "Cluster", "Namespaced"))
 
 
-def _resources(resources: list[str], path: str) -> Errors:
-    found: Errors = [] if resources else [required(path)]
+def _resources(resources: list[str], path: str) -> Causes:
+    yield from [] if resources else [required(path)]
     all_below: set[str] = set()  # x/*
     below_all: set[str] = set()  # */x
     plain = False
     for index, given in enumerate(resources):
         resource, slash, sub = given.partition("/")
         if not given:
-            found.append(required(f"{path}[{index}]"))
+            yield required(f"{path}[{index}]")
         elif not slash:
             plain = given != "*"
         else:
             for known, pattern in ((resource in all_below, f"{resource}/*"), (sub in below_all, f"*/{sub}")):
                 if known:
                     text = f"if '{pattern}' is present, must not specify {given}"
-                    found.append(invalid(f"{path}[{index}]", given, text))
+                    yield invalid(f"{path}[{index}]", given, text)
             if sub == "*":
                 all_below.add(resource)
             if resource == "*":
                 below_all.add(sub)
     if "*/*" in resources and len(resources) > 1:
-        found.append(invalid(path, resources, "if '*/*' is present, must not specify other resources"))
+        yield invalid(path, resources, "if '*/*' is present, must not specify other resources")
     if "*" in resources and plain:
         text = "if '*' is present, must not specify other resources without subresources"
-        found.append(invalid(path, resources, text))
-    return found
+        yield invalid(path, resources, text)

@@ -7,9 +7,10 @@ from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.schema import openapi
 from fairlead.apiserver.schema.patterns import BadPattern, compiled
 from fairlead.apiserver.validation import admissionregistration as webhooks
-from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation import structural as shape
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     FieldError,
     Json,
@@ -19,6 +20,7 @@ from fairlead.apiserver.validation.errors import (
     immutable,
     invalid,
     not_supported,
+    one_of,
     required,
     too_many,
 )
@@ -29,29 +31,33 @@ _MOST_SELECTABLE = 8
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 
 
-def definition(obj: Json) -> Errors:
+def definition(new: Json, old: Json | None) -> Causes:
+    return _on_create(new) if old is None else _on_update(new, old)
+
+
+def _on_create(obj: Json) -> Causes:
     spec = obj["spec"]
     given = spec.get("names") or {}
-    found = metadata.on_create(obj["metadata"], False, names.subdomain, core=False)
     name = obj["metadata"].get("name", "")
     if name and name != f"{given.get('plural', '')}.{spec.get('group', '')}":
-        found.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
-    return [*found, *_spec(spec, given), *_afterwards(obj, spec), *_approval(obj["metadata"], spec.get("group", ""))]
+        yield invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+    yield from _spec(spec, given)
+    yield from _afterwards(obj, spec)
+    yield from _approval(obj["metadata"], spec.get("group", ""))
 
 
-def definition_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"], core=False)
+def _on_update(new: Json, old: Json) -> Causes:
     spec, before = new["spec"], old["spec"]
-    found += _spec(spec, spec.get("names") or {})
+    yield from _spec(spec, spec.get("names") or {})
     if _is_established(old):
-        found += immutable("spec.scope", spec.get("scope"), before.get("scope"))
-        found += immutable("spec.names.kind", spec["names"].get("kind"), before["names"].get("kind"))
+        yield from immutable("spec.scope", spec.get("scope"), before.get("scope"))
+        yield from immutable("spec.names.kind", spec["names"].get("kind"), before["names"].get("kind"))
         bundle, was = _bundle(spec), _bundle(before)
         if bundle and not webhooks.bundle_problem(was):
-            found += _bundle_errors(bundle)
-    found += immutable("spec.group", spec.get("group"), before.get("group"))
-    found += immutable("spec.names.plural", spec["names"].get("plural"), before["names"].get("plural"))
-    return [*found, *_afterwards(new, spec)]
+            yield from _bundle_errors(bundle)
+    yield from immutable("spec.group", spec.get("group"), before.get("group"))
+    yield from immutable("spec.names.plural", spec["names"].get("plural"), before["names"].get("plural"))
+    yield from _afterwards(new, spec)
 
 
 def _is_established(obj: Json) -> bool:
@@ -70,54 +76,49 @@ def _bundle_errors(bundle: str) -> Errors:
     return [invalid("spec.conversion.webhookClientConfig.caBundle", bundle, text)] if problem else []
 
 
-def _spec(spec: Json, given: Json) -> Errors:
-    found: Errors = []
+def _spec(spec: Json, given: Json) -> Causes:
     group = spec.get("group", "")
     if not group:
-        found.append(required("spec.group"))
+        yield required("spec.group")
     elif problems := names.subdomain(group):
-        found.append(invalid("spec.group", group, ",".join(problems)))
+        yield invalid("spec.group", group, ",".join(problems))
     elif "." not in group:
-        found.append(invalid("spec.group", group, "should be a domain with at least one dot"))
-    scope = spec.get("scope", "")
-    if not scope:
-        found.append(required("spec.scope"))
-    elif scope not in ("Cluster", "Namespaced"):
-        found.append(not_supported("spec.scope", scope, ("Cluster", "Namespaced")))
+        yield invalid("spec.group", group, "should be a domain with at least one dot")
+    yield from one_of("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
     versions = spec.get("versions") or []
-    found += _versions(spec.get("versions"))
-    found += [required(f"spec.names.{key}") for key in ("plural", "singular", "kind", "listKind") if not given.get(key)]
-    found += _names(given)
+    yield from _versions(spec.get("versions"))
+    yield from (
+        required(f"spec.names.{key}") for key in ("plural", "singular", "kind", "listKind") if not given.get(key)
+    )
+    yield from _names(given)
     if versions:
         # What all versions share, the server moves to the top, and reports its errors there.
         shared = {key for key in _SHARED if _alike(versions, key)}
         any_status = any("status" in (each.get("subresources") or {}) for each in versions)
-        found += _parts(versions[0], shared, "spec", "validation", has_status=any_status)
-    return [*found, *_conversion(spec)]
+        yield from _parts(versions[0], shared, "spec", "validation", has_status=any_status)
+    yield from _conversion(spec)
 
 
-def _afterwards(obj: Json, spec: Json) -> Errors:
-    found: Errors = []
+def _afterwards(obj: Json, spec: Json) -> Causes:
     kept = (obj.get("status") or {}).get("storedVersions")
     if not kept:
-        found.append(invalid("status.storedVersions", None, "must have at least one stored version"))
+        yield invalid("status.storedVersions", None, "must have at least one stored version")
     else:
         left = {name: index for index, name in enumerate(kept)}
         for version in spec.get("versions") or ():
             if left.pop(version["name"], None) is None and version.get("storage"):
                 text = f"must have the storage version {version['name']}"
-                found.append(invalid("status.storedVersions", kept, text))
+                yield invalid("status.storedVersions", kept, text)
         for name, index in left.items():
             text = (
                 f"missing from spec.versions; {name} was previously a storage version, and must remain in "
                 f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes "
                 f"{name} from status.storedVersions"
             )
-            found.append(invalid(f"status.storedVersions[{index}]", name, text))
+            yield invalid(f"status.storedVersions[{index}]", name, text)
     if spec.get("preserveUnknownFields"):
         text = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
-        found.append(invalid("spec.preserveUnknownFields", True, text))
-    return found
+        yield invalid("spec.preserveUnknownFields", True, text)
 
 
 def _approval(meta: Json, group: str) -> Errors:
@@ -134,18 +135,17 @@ def _approval(meta: Json, group: str) -> Errors:
     return [invalid(path, given, f'{text} with either a URL or a reason starting with "unapproved", {see}')]
 
 
-def _names(given: Json) -> Errors:
-    found: Errors = []
+def _names(given: Json) -> Causes:
     for key, mixed in (("plural", False), ("singular", False), ("kind", True), ("listKind", True)):
         name = given.get(key, "")
         problems = names.label_1035(name.lower() if mixed else name)
         if name and problems:
             prefix = "may have mixed case, but should otherwise match: " if mixed else ""
-            found.append(invalid(f"spec.names.{key}", name, prefix + ",".join(problems)))
-    found += _labels(given, "shortNames")
+            yield invalid(f"spec.names.{key}", name, prefix + ",".join(problems))
+    yield from _labels(given, "shortNames")
     if given.get("kind") and given.get("kind") == given.get("listKind"):
-        found.append(invalid("spec.names.listKind", given["listKind"], "kind and listKind may not be the same"))
-    return [*found, *_labels(given, "categories")]
+        yield invalid("spec.names.listKind", given["listKind"], "kind and listKind may not be the same")
+    yield from _labels(given, "categories")
 
 
 def _labels(given: Json, key: str) -> Errors:
@@ -178,30 +178,29 @@ def _shown(versions: list[Json] | None) -> list[Json] | None:
     )
 
 
-def _versions(given: list[Json] | None) -> Errors:
+def _versions(given: list[Json] | None) -> Causes:
     versions = given or []
-    found: Errors = [
+    yield from (
         required(f"spec.versions[{index}].schema.openAPIV3Schema")
         for index, version in enumerate(versions)
         if (version.get("schema") or {}).get("openAPIV3Schema") is None
-    ]
+    )
     own = {key for key in _SHARED if not _alike(versions, key)}
     for index, version in enumerate(versions):
         path, name = f"spec.versions[{index}]", version.get("name", "")
         if problems := names.label_1035(name):
-            found.append(invalid(f"{path}.name", name, ",".join(problems)))
-        found += _deprecation(version, f"{path}.deprecationWarning")
+            yield invalid(f"{path}.name", name, ",".join(problems))
+        yield from _deprecation(version, f"{path}.deprecationWarning")
         has_status = "status" in (version.get("subresources") or {})
-        found += _parts(version, own, path, "schema", has_status=has_status)
+        yield from _parts(version, own, path, "schema", has_status=has_status)
     if len({version.get("name") for version in versions}) != len(versions):
-        found.append(invalid("spec.versions", _shown(given), "must contain unique version names"))
+        yield invalid("spec.versions", _shown(given), "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
-        found.append(invalid("spec.versions", _shown(given), text))
+        yield invalid("spec.versions", _shown(given), text)
     first = versions[0].get("name", "") if versions else ""
     if first and (problems := names.label_1035(first)):
-        found.append(invalid("spec.version", first, ",".join(problems)))
-    return found
+        yield invalid("spec.version", first, ",".join(problems))
 
 
 def _deprecation(version: Json, path: str) -> Errors:
@@ -229,49 +228,47 @@ def _alike(versions: list[Json], key: str) -> bool:
     return all(version.get(key) == versions[0].get(key) for version in versions)
 
 
-def _parts(version: Json, types: set[str], path: str, called: str, *, has_status: bool) -> Errors:
+def _parts(version: Json, types: set[str], path: str, called: str, *, has_status: bool) -> Causes:
     """The errors of the parts of a version under a path; `called`: the schema's name."""
-    found: Errors = []
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if "schema" in types and schema is not None:
-        found += structural(schema, f"{path}.{called}.openAPIV3Schema", has_status=has_status)
+        yield from structural(schema, f"{path}.{called}.openAPIV3Schema", has_status=has_status)
     scale = (version.get("subresources") or {}).get("scale")
     if "subresources" in types and scale is not None:
-        found += _scale(scale, f"{path}.subresources.scale")
+        yield from _scale(scale, f"{path}.subresources.scale")
     if "additionalPrinterColumns" in types:
         for at, column in enumerate(version.get("additionalPrinterColumns") or ()):
-            found += _column(column, f"{path}.additionalPrinterColumns[{at}]")
+            yield from _column(column, f"{path}.additionalPrinterColumns[{at}]")
     if "selectableFields" in types and version.get("selectableFields"):
-        found += _selectable(version["selectableFields"], schema, f"{path}.selectableFields")
-    return found
+        yield from _selectable(version["selectableFields"], schema, f"{path}.selectableFields")
 
 
-def _selectable(fields: list[Json], schema: Json | None, path: str) -> Errors:
+def _selectable(fields: list[Json], schema: Json | None, path: str) -> Causes:
     if schema is None:
-        return [invalid(path, "", "may only be set when `version.schema.openAPIV3Schema` is not included")]
-    found: Errors = []
+        yield invalid(path, "", "may only be set when `version.schema.openAPIV3Schema` is not included")
+        return
     seen: set[str] = set()
     for at, field in enumerate(fields):
         where, here = field.get("jsonPath", ""), f"{path}[{at}].jsonPath"
         if not where:
-            found.append(required(here))
+            yield required(here)
             continue
         inner, problem = _at(schema, where)
         if problem:
-            found.append(invalid(here, where, f"is an invalid path: {problem}"))
+            yield invalid(here, where, f"is an invalid path: {problem}")
             continue
         if where.split(".")[1] == "metadata":
-            found.append(invalid(here, where, "must not point to fields in metadata"))
+            yield invalid(here, where, "must not point to fields in metadata")
         if inner.get("type") not in ("string", "boolean", "integer"):
             text = (
                 "must point to a field of type string, boolean or integer. Enum string fields and strings with formats "
                 "are allowed."
             )
-            found.append(invalid(here, where, text))
+            yield invalid(here, where, text)
         if where in seen:
-            found.append(duplicate(here, where))
+            yield duplicate(here, where)
         seen.add(where)
-    return [*found, *([too_many(path, len(seen), _MOST_SELECTABLE)] if len(seen) > _MOST_SELECTABLE else [])]
+    yield from ([too_many(path, len(seen), _MOST_SELECTABLE)] if len(seen) > _MOST_SELECTABLE else [])
 
 
 def _at(schema: Json, path: str) -> tuple[Json, str]:
@@ -291,19 +288,18 @@ def _at(schema: Json, path: str) -> tuple[Json, str]:
     return here, ""
 
 
-def _column(column: Json, path: str) -> Errors:
-    found: Errors = []
+def _column(column: Json, path: str) -> Causes:
     if not column.get("name"):
-        found.append(required(f"{path}.name"))
+        yield required(f"{path}.name")
     kind, form = column.get("type") or "", column.get("format") or ""
     if kind not in _COLUMN_TYPES:
         text = f"must be one of {','.join(_COLUMN_TYPES)}"
-        found.append(invalid(f"{path}.type", kind, text) if kind else required(f"{path}.type", text))
+        yield invalid(f"{path}.type", kind, text) if kind else required(f"{path}.type", text)
     if form and form not in _COLUMN_FORMATS:
-        found.append(invalid(f"{path}.format", form, f"must be one of {','.join(_COLUMN_FORMATS)}"))
+        yield invalid(f"{path}.format", form, f"must be one of {','.join(_COLUMN_FORMATS)}")
     if not column.get("jsonPath"):
-        found.append(required(f"{path}.JSONPath"))
-    return [*found, *_simple_path(column.get("jsonPath") or "", f"{path}.JSONPath")]
+        yield required(f"{path}.JSONPath")
+    yield from _simple_path(column.get("jsonPath") or "", f"{path}.JSONPath")
 
 
 def _simple_path(given: str, path: str) -> Errors:
@@ -311,8 +307,7 @@ def _simple_path(given: str, path: str) -> Errors:
     return [] if is_simple else [invalid(path, given, "must be a simple json path starting with .")]
 
 
-def _scale(scale: Json, path: str) -> Errors:
-    found: Errors = []
+def _scale(scale: Json, path: str) -> Causes:
     for key, roots, detail in (
         ("specReplicasPath", (".spec.",), ".spec"),
         ("statusReplicasPath", (".status.",), ".status"),
@@ -320,46 +315,40 @@ def _scale(scale: Json, path: str) -> Errors:
     ):
         given, here = scale.get(key) or "", f"{path}.{key}"
         if not given and key != "labelSelectorPath":
-            found.append(required(here))
+            yield required(here)
         elif problem := _simple_path(given, here):
-            found += problem
+            yield from problem
         elif given and not given.startswith(roots):
-            found.append(invalid(here, given, f"should be a json path under {detail}"))
-    return found
+            yield invalid(here, given, f"should be a json path under {detail}")
 
 
-def _conversion(spec: Json) -> Errors:
+def _conversion(spec: Json) -> Causes:
     conversion = spec.get("conversion") or {}
     strategy, path = conversion.get("strategy") or "", "spec.conversion"
-    found: Errors = []
     if strategy != "None" and spec.get("preserveUnknownFields"):
         text = "must be None if spec.preserveUnknownFields is true"
-        found.append(invalid(f"{path}.strategy", strategy, text))
-    if not strategy:
-        found.append(required(f"{path}.strategy"))
-    elif strategy not in ("None", "Webhook"):
-        found.append(not_supported(f"{path}.strategy", strategy, ("None", "Webhook")))
+        yield invalid(f"{path}.strategy", strategy, text)
+    yield from one_of(f"{path}.strategy", strategy, ("None", "Webhook"))
     webhook = conversion.get("webhook") or {}
     config, versions = webhook.get("clientConfig"), webhook.get("conversionReviewVersions") or []
     if strategy == "Webhook":
         here = f"{path}.webhookClientConfig"
         if config is None:
-            found.append(required(here, "required when strategy is set to Webhook"))
+            yield required(here, "required when strategy is set to Webhook")
         else:
-            found += webhooks.client(config, here)
-        found += webhooks.review_versions(versions, f"{path}.conversionReviewVersions", "")
+            yield from webhooks.client(config, here)
+        yield from webhooks.review_versions(versions, f"{path}.conversionReviewVersions", "")
     else:
         text = "should not be set when strategy is not set to Webhook"
         given = (("webhookClientConfig", config is not None), ("conversionReviewVersions", versions))
-        found += [forbidden(f"{path}.{key}", text) for key, is_given in given if is_given]
-    return found
+        yield from (forbidden(f"{path}.{key}", text) for key, is_given in given if is_given)
 
 
 # --- structural schemas -----------------------------------------------------------------------------------------
 
 
 def structural(schema: Json, path: str, *, has_status: bool = False) -> Errors:
-    found = shape.root(schema, path, has_status=has_status)
+    found = list(shape.root(schema, path, has_status=has_status))
     is_sound = _is_supported(schema)
     if is_sound:
         unsound = shape.invariants(schema, path, _regular_expression) or _defaults(schema, path, is_root=True)
@@ -448,51 +437,47 @@ def _has_unknown(schema: Json, value: Any) -> bool:
     return False
 
 
-def _rules(schema: Json, path: str, old_at: str, root: bool) -> Errors:
+def _rules(schema: Json, path: str, old_at: str, root: bool) -> Causes:
     rules = schema.get("x-kubernetes-validations") or ()
-    found: Errors = []
     self = expressions.declared(schema, root) if rules else None
     for index, rule in enumerate(rules):
         here, text = f"{path}.x-kubernetes-validations[{index}]", rule["rule"]
         problem = expressions.problem_with(rule, self)
         if problem:
-            found.append(invalid(f"{here}.rule", _printed_rule(rule), problem))
+            yield invalid(f"{here}.rule", _printed_rule(rule), problem)
         problem = expressions.problem_with_message(rule, self)
         if problem:
-            found.append(invalid(f"{here}.messageExpression", _printed_rule(rule), problem))
+            yield invalid(f"{here}.messageExpression", _printed_rule(rule), problem)
         if expressions.uses_old(text):
             if old_at:
                 why = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {old_at}"
-                found.append(invalid(f"{here}.rule", text, why))
+                yield invalid(f"{here}.rule", text, why)
         elif rule.get("optionalOldSelf") is not None:
             why = "may not be set if oldSelf is not used in rule"
-            found.append(invalid(f"{here}.optionalOldSelf", rule["optionalOldSelf"], why))
-    return found
+            yield invalid(f"{here}.optionalOldSelf", rule["optionalOldSelf"], why)
 
 
-def _form(rule: Json, schema: Json, path: str) -> Errors:
-    found: Errors = []
+def _form(rule: Json, schema: Json, path: str) -> Causes:
     text, message = rule.get("rule", "").strip(), rule.get("message", "")
     if not text:
-        found.append(required(f"{path}.rule", "rule is not specified"))
+        yield required(f"{path}.rule", "rule is not specified")
     elif message and not message.strip():
-        found.append(invalid(f"{path}.message", message, "must be non-empty if specified"))
+        yield invalid(f"{path}.message", message, "must be non-empty if specified")
     elif "\n" in message.strip():
-        found.append(invalid(f"{path}.message", message, "must not contain line breaks"))
+        yield invalid(f"{path}.message", message, "must not contain line breaks")
     elif "\n" in text and not message.strip():
-        found.append(required(f"{path}.message", "message must be specified if rule contains line breaks"))
+        yield required(f"{path}.message", "message must be specified if rule contains line breaks")
     if rule.get("messageExpression") and not rule["messageExpression"].strip():
-        found.append(required(f"{path}.messageExpression", "messageExpression must be non-empty if specified"))
+        yield required(f"{path}.messageExpression", "messageExpression must be non-empty if specified")
     if rule.get("reason") and rule["reason"] not in _REASONS:
-        found.append(not_supported(f"{path}.reason", rule["reason"], _REASONS))
+        yield not_supported(f"{path}.reason", rule["reason"], _REASONS)
     place = rule.get("fieldPath", "")
     if place and not place.strip():
-        found.append(invalid(f"{path}.fieldPath", place, "must be non-empty if specified"))
+        yield invalid(f"{path}.fieldPath", place, "must be non-empty if specified")
     if "\n" in place or "\r" in place:
-        found.append(invalid(f"{path}.fieldPath", place, "must not contain line breaks"))
+        yield invalid(f"{path}.fieldPath", place, "must not contain line breaks")
     if place and not _is_field(schema, place):
-        found.append(invalid(f"{path}.fieldPath", place, "must be a valid path"))
-    return found
+        yield invalid(f"{path}.fieldPath", place, "must be a valid path")
 
 
 _FIELD_STEP = re.compile(r"\.([^.\[\]']+)|\['((?:[^'\\]|\\.)*)'\]")

@@ -2,34 +2,25 @@
 
 import base64
 
-from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import Errors, Json, invalid, required
+from fairlead.apiserver.validation import names
+from fairlead.apiserver.validation.errors import Causes, Errors, Json, invalid, malformed, required
 
 MOST_GROUP_PRIORITY = 20_000
 MOST_VERSION_PRIORITY = 1_000
 
 
-def api_service(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], False, names.path_segment), *_api_service(obj)]
-
-
-def api_service_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_api_service(new)]
-
-
-def _api_service(obj: Json) -> Errors:
-    spec, name = obj.get("spec") or {}, obj["metadata"].get("name", "")
+def api_service(new: Json, old: Json | None) -> Causes:
+    spec, name = new.get("spec") or {}, new["metadata"].get("name", "")
     group, version = spec.get("group") or "", spec.get("version") or ""
-    found: Errors = []
     if name != f"{version}.{group}":
-        found.append(invalid("metadata.name", name, f'must be `spec.version+"."+spec.group`: "{version}.{group}"'))
-    found += [invalid("spec.group", group, problem) for problem in (names.subdomain(group) if group else ())]
-    found += [invalid("spec.version", version, problem) for problem in names.label_1035(version)]
+        yield invalid("metadata.name", name, f'must be `spec.version+"."+spec.group`: "{version}.{group}"')
+    yield from (invalid("spec.group", group, problem) for problem in (names.subdomain(group) if group else ()))
+    yield from malformed("spec.version", version, names.label_1035)
     for key, most in (("groupPriorityMinimum", MOST_GROUP_PRIORITY), ("versionPriority", MOST_VERSION_PRIORITY)):
         number = spec.get(key, 0)
         if not 0 < number <= most:
-            found.append(invalid(f"spec.{key}", number, f"must be positive and less than {most}"))
-    return [*found, *_service(spec)]
+            yield invalid(f"spec.{key}", number, f"must be positive and less than {most}")
+    yield from _service(spec)
 
 
 def _service(spec: Json) -> Errors:

@@ -1,6 +1,6 @@
 """Validation of the kinds of apps (Deployments, ReplicaSets, StatefulSets, DaemonSets) and of their status."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fairlead.apiserver.validation import metadata, names
@@ -8,11 +8,13 @@ from fairlead.apiserver.validation.core.claims import claim_spec
 from fairlead.apiserver.validation.core.pods import annotations, template
 from fairlead.apiserver.validation.counts import counts
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     forbidden,
     immutable,
     invalid,
+    malformed,
     nonnegative,
     not_supported,
     required,
@@ -22,72 +24,62 @@ from fairlead.apiserver.validation.errors import (
 _MISMATCH = "`selector` does not match template `labels`"
 
 
-def deployment(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_deployment_spec(obj["spec"])]
+def deployment(new: Json, old: Json | None) -> Errors:
+    return [*_deployment_spec(new["spec"]), *_same_selector(new, old)]
 
 
-def deployment_update(new: Json, old: Json) -> Errors:
-    return _update(new, old, _deployment_spec)
+def _same_selector(new: Json, old: Json | None) -> Errors:
+    return immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector")) if old else []
 
 
-def _update(new: Json, old: Json, spec_errors: Callable[[Json], Errors]) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    found += spec_errors(new["spec"])
-    return [*found, *immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector"))]
-
-
-def _deployment_spec(spec: Json) -> Errors:
-    found = nonnegative("spec.replicas", spec.get("replicas"))
-    found += _selector_and_template(spec, "deployment")
-    found += _deployment_strategy(spec.get("strategy") or {})
+def _deployment_spec(spec: Json) -> Causes:
+    yield from nonnegative("spec.replicas", spec.get("replicas"))
+    yield from _selector_and_template(spec, "deployment")
+    yield from _deployment_strategy(spec.get("strategy") or {})
     for key in ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"):
-        found += nonnegative(f"spec.{key}", spec.get(key))
+        yield from nonnegative(f"spec.{key}", spec.get(key))
     deadline = spec.get("progressDeadlineSeconds")
     if deadline is not None and deadline <= spec.get("minReadySeconds", 0):
-        found.append(invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
-    return found
+        yield invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
 
 
-def _selector_and_template(spec: Json, word: str) -> Errors:
-    found: Errors = []
+def _selector_and_template(spec: Json, word: str) -> Causes:
     selector = spec.get("selector")
     if selector is None:
-        found.append(required("spec.selector"))
+        yield required("spec.selector")
     else:
-        problems = metadata.selector(selector, "spec.selector")
-        found += problems
+        problems = list(metadata.selector(selector, "spec.selector"))
+        yield from problems
         if not selector:
-            found.append(invalid("spec.selector", {}, f"empty selector is invalid for {word}"))
+            yield invalid("spec.selector", {}, f"empty selector is invalid for {word}")
         if problems:
-            return [*found, invalid("spec.selector", selector, "invalid label selector")]
-    return [*found, *_template(spec, selector, "ReplicaSet")]
+            yield invalid("spec.selector", selector, "invalid label selector")
+            return
+    yield from _template(spec, selector, "ReplicaSet")
 
 
-def _template(spec: Json, selector: Json | None, owner: str) -> Errors:
-    found: Errors = []
+def _template(spec: Json, selector: Json | None, owner: str) -> Causes:
     given = spec.get("template") or {}
     labels = (given.get("metadata") or {}).get("labels")
     if selector != {} and not metadata.matches(selector, labels):
-        found.append(invalid("spec.template.metadata.labels", labels, _MISMATCH))
-    found += template(given, "spec.template")
-    return [*found, *_always(given, owner)]
+        yield invalid("spec.template.metadata.labels", labels, _MISMATCH)
+    yield from template(given, "spec.template")
+    yield from _always(given, owner)
 
 
-def _always(given: Json, owner: str) -> Errors:
-    found: Errors = []
+def _always(given: Json, owner: str) -> Causes:
     pod = given.get("spec") or {}
     if pod.get("restartPolicy") != "Always":
-        found.append(not_supported("spec.template.spec.restartPolicy", pod.get("restartPolicy"), ("Always",)))
+        yield not_supported("spec.template.spec.restartPolicy", pod.get("restartPolicy"), ("Always",))
     if "activeDeadlineSeconds" in pod:
-        found.append(
-            forbidden("spec.template.spec.activeDeadlineSeconds", f"activeDeadlineSeconds in {owner} is not Supported")
+        yield forbidden(
+            "spec.template.spec.activeDeadlineSeconds", f"activeDeadlineSeconds in {owner} is not Supported"
         )
-    return found
 
 
 def int_or_percent(value: Any, path: str) -> Errors:
     if isinstance(value, str):
-        return [invalid(path, value, text) for text in names.percent(value)]
+        return malformed(path, value, names.percent)
     return nonnegative(path, value)
 
 
@@ -104,25 +96,23 @@ def at_most_all(value: Any, path: str) -> Errors:
     return []
 
 
-def _deployment_strategy(strategy: Json) -> Errors:
-    found: Errors = []
+def _deployment_strategy(strategy: Json) -> Causes:
     match strategy.get("type"):
         case "Recreate":
             if "rollingUpdate" in strategy:
-                found.append(
-                    forbidden("spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
+                yield forbidden(
+                    "spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'"
                 )
         case "RollingUpdate":
             path, rolling = "spec.strategy.rollingUpdate", strategy.get("rollingUpdate") or {}
             unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
-            found += int_or_percent(unavailable, f"{path}.maxUnavailable")
-            found += int_or_percent(surge, f"{path}.maxSurge")
+            yield from int_or_percent(unavailable, f"{path}.maxUnavailable")
+            yield from int_or_percent(surge, f"{path}.maxSurge")
             if _amount(unavailable) == 0 and _amount(surge) == 0:
-                found.append(invalid(f"{path}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0"))
-            found += at_most_all(unavailable, f"{path}.maxUnavailable")
+                yield invalid(f"{path}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
+            yield from at_most_all(unavailable, f"{path}.maxUnavailable")
         case _:
-            found.append(not_supported("spec.strategy", _printed(strategy), ("Recreate", "RollingUpdate")))
-    return found
+            yield not_supported("spec.strategy", _printed(strategy), ("Recreate", "RollingUpdate"))
 
 
 def _printed(strategy: Json) -> Json:
@@ -133,45 +123,33 @@ def _printed(strategy: Json) -> Json:
     return {"Type": strategy.get("type", ""), "RollingUpdate": rolling}
 
 
-def replica_set(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_replica_set_spec(obj["spec"])]
+def replica_set(new: Json, old: Json | None) -> Errors:
+    return [*_replica_set_spec(new["spec"]), *_same_selector(new, old)]
 
 
-def replica_set_update(new: Json, old: Json) -> Errors:
-    return _update(new, old, _replica_set_spec)
+def _replica_set_spec(spec: Json) -> Causes:
+    yield from nonnegative("spec.replicas", spec.get("replicas"))
+    yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    yield from _selector_and_template(spec, "deployment")
 
 
-def _replica_set_spec(spec: Json) -> Errors:
-    found = nonnegative("spec.replicas", spec.get("replicas"))
-    found += nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
-    return [*found, *_selector_and_template(spec, "deployment")]
-
-
-def daemon_set(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_daemon_set_spec(obj["spec"])]
-
-
-def daemon_set_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    found += immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector"))
-    return [*found, *_daemon_set_spec(new["spec"])]
-
-
-def _daemon_set_spec(spec: Json) -> Errors:
-    found: Errors = []
+def daemon_set(new: Json, old: Json | None) -> Causes:
+    yield from _same_selector(new, old)
+    spec = new["spec"]
     selector = spec.get("selector")
-    found += metadata.selector(selector, "spec.selector")
+    problems = list(metadata.selector(selector, "spec.selector"))
+    yield from problems
     given = spec.get("template") or {}
     labels = (given.get("metadata") or {}).get("labels")
-    if not found and not metadata.matches(selector, labels):
-        found.append(invalid("spec.template.metadata.labels", labels, _MISMATCH))
+    if not problems and not metadata.matches(selector, labels):
+        yield invalid("spec.template.metadata.labels", labels, _MISMATCH)
     if selector is not None and not selector:
-        found.append(invalid("spec.selector", {}, "empty selector is invalid for daemonset"))
-    found += template(given, "spec.template")
-    found += _always(given, "DaemonSet")
-    found += nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
-    found += _daemon_strategy(spec.get("updateStrategy") or {})
-    return [*found, *nonnegative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))]
+        yield invalid("spec.selector", {}, "empty selector is invalid for daemonset")
+    yield from template(given, "spec.template")
+    yield from _always(given, "DaemonSet")
+    yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    yield from _daemon_strategy(spec.get("updateStrategy") or {})
+    yield from nonnegative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
 
 
 def _daemon_strategy(strategy: Json) -> Errors:
@@ -193,37 +171,30 @@ def _daemon_strategy(strategy: Json) -> Errors:
     return [not_supported("spec.updateStrategy", _printed(strategy), ("RollingUpdate", "OnDelete"))]
 
 
-def stateful_set(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.label), *_stateful_set_spec(obj["spec"])]
-
-
 _STATEFUL_FREE = frozenset(
     {"replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
      "persistentVolumeClaimRetentionPolicy", "minReadySeconds"}
 )  # fmt: skip
 
 
-def stateful_set_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    found += _stateful_set_spec(new["spec"], is_new=False)
+def stateful_set(new: Json, old: Json | None) -> Causes:
+    yield from _stateful_set_spec(new["spec"], is_new=old is None)
+    if old is None:
+        return
     fixed = [{k: v for k, v in each["spec"].items() if k not in _STATEFUL_FREE} for each in (new, old)]
     if fixed[0] != fixed[1]:
-        found.append(
-            forbidden(
-                "spec",
-                "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
-                "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
-                "'minReadySeconds' are forbidden",
-            )
+        yield forbidden(
+            "spec",
+            "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
+            "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
+            "'minReadySeconds' are forbidden",
         )
-    return found
 
 
-def _stateful_set_spec(spec: Json, *, is_new: bool = True) -> Errors:
-    found: Errors = []
+def _stateful_set_spec(spec: Json, *, is_new: bool = True) -> Causes:
     policy = spec.get("podManagementPolicy")
     if policy not in ("OrderedReady", "Parallel"):
-        found.append(invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
+        yield invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
     strategy = spec.get("updateStrategy") or {}
     path = "spec.updateStrategy"
     match strategy.get("type"):
@@ -231,48 +202,48 @@ def _stateful_set_spec(spec: Json, *, is_new: bool = True) -> Errors:
             if "rollingUpdate" in strategy:
                 rolling = strategy["rollingUpdate"]
                 shown = {"Partition": rolling.get("partition", 0), "MaxUnavailable": rolling.get("maxUnavailable")}
-                found.append(invalid(f"{path}.rollingUpdate", shown, "only allowed for updateStrategy 'RollingUpdate'"))
+                yield invalid(f"{path}.rollingUpdate", shown, "only allowed for updateStrategy 'RollingUpdate'")
         case "RollingUpdate":
-            found += nonnegative(
+            yield from nonnegative(
                 f"{path}.rollingUpdate.partition", (strategy.get("rollingUpdate") or {}).get("partition")
             )
         case _:
-            found.append(invalid(path, _printed(strategy), "must be 'RollingUpdate' or 'OnDelete'"))
+            yield invalid(path, _printed(strategy), "must be 'RollingUpdate' or 'OnDelete'")
     for key in ("whenDeleted", "whenScaled"):
         retention = (spec.get("persistentVolumeClaimRetentionPolicy") or {}).get(key)
         if retention not in ("Retain", "Delete"):
             here = f"spec.persistentVolumeClaimRetentionPolicy.{key}"
-            found.append(not_supported(here, retention, ("Retain", "Delete")))
+            yield not_supported(here, retention, ("Retain", "Delete"))
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or () if is_new else ()):
-        found += claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
+        yield from claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
     for key in ("replicas", "minReadySeconds"):
-        found += nonnegative(f"spec.{key}", spec.get(key))
+        yield from nonnegative(f"spec.{key}", spec.get(key))
     if spec.get("ordinals"):
-        found += nonnegative("spec.ordinals.start", spec["ordinals"].get("start"))
+        yield from nonnegative("spec.ordinals.start", spec["ordinals"].get("start"))
     if spec.get("serviceName") and is_new:
-        found += [invalid("spec.serviceName", spec["serviceName"], text) for text in names.label(spec["serviceName"])]
+        yield from malformed("spec.serviceName", spec["serviceName"], names.label)
     selector = spec.get("selector")
     problems: Errors = []
     if selector is None:
-        found.append(required("spec.selector"))
+        yield required("spec.selector")
     else:
-        problems = metadata.selector(selector, "spec.selector")
-        found += problems
+        problems = list(metadata.selector(selector, "spec.selector"))
+        yield from problems
         if not selector:
-            found.append(invalid("spec.selector", {}, "empty selector is invalid for statefulset"))
+            yield invalid("spec.selector", {}, "empty selector is invalid for statefulset")
     given = _with_claims(spec)
     if problems:
-        found.append(without_detail("spec.selector", selector))
+        yield without_detail("spec.selector", selector)
     else:
         meta = given.get("metadata") or {}
         if selector != {} and not metadata.matches(selector, meta.get("labels")):
-            found.append(invalid("spec.template.metadata.labels", meta.get("labels"), _MISMATCH))
-        found += template(given, "spec.template")
+            yield invalid("spec.template.metadata.labels", meta.get("labels"), _MISMATCH)
+        yield from template(given, "spec.template")
         # The server validates the template twice here.
-        found += metadata.labels(meta.get("labels") or {}, "spec.template.labels")
-        found += metadata.annotations(meta.get("annotations") or {}, "spec.template.annotations")
-        found += annotations(meta.get("annotations") or {}, given.get("spec") or {}, "spec.template.annotations")
-    return [*found, *_always(given, "StatefulSet")]
+        yield from metadata.labels(meta.get("labels") or {}, "spec.template.labels")
+        yield from metadata.annotations(meta.get("annotations") or {}, "spec.template.annotations")
+        yield from annotations(meta.get("annotations") or {}, given.get("spec") or {}, "spec.template.annotations")
+    yield from _always(given, "StatefulSet")
 
 
 def _with_claims(spec: Json) -> Json:
@@ -287,100 +258,84 @@ def _with_claims(spec: Json) -> Json:
     return {**given, "spec": {**pod, "volumes": [*made, *own]}}
 
 
-def replication_controller(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *_controller_spec(obj["spec"])]
-
-
-def replication_controller_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_controller_spec(new["spec"])]
-
-
-def _controller_spec(spec: Json) -> Errors:
-    found = nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+def replication_controller(new: Json, old: Json | None) -> Causes:
+    spec = new["spec"]
+    yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
     selector = spec.get("selector") or {}
     if not selector:
-        found.append(required("spec.selector"))
-    found += nonnegative("spec.replicas", spec.get("replicas"))
+        yield required("spec.selector")
+    yield from nonnegative("spec.replicas", spec.get("replicas"))
     given = spec.get("template")
     if given is None:
-        return [*found, required("spec.template")]
+        yield required("spec.template")
+        return
     labels = (given.get("metadata") or {}).get("labels")
     if selector and not metadata.matches({"matchLabels": selector}, labels):
-        found.append(invalid("spec.template.metadata.labels", labels, _MISMATCH))
-    found += template(given, "spec.template")
-    return [*found, *_always(given, "ReplicationController")]
+        yield invalid("spec.template.metadata.labels", labels, _MISMATCH)
+    yield from template(given, "spec.template")
+    yield from _always(given, "ReplicationController")
 
 
 # --- controller revisions ---------------------------------------------------------------------------------------
 
 
-def controller_revision(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    found += nonnegative("revision", obj.get("revision"))
-    data = obj.get("data")
+def controller_revision(new: Json, old: Json | None) -> Causes:
+    yield from nonnegative("revision", new.get("revision"))
+    data = new.get("data")
+    if old is not None:
+        yield from immutable("data", data, old.get("data"))
+        return
     if data is None:
-        found.append(required("data", "data is mandatory"))
+        yield required("data", "data is mandatory")
     elif not isinstance(data, dict):
-        found.append(required("data", "data must be a valid JSON object"))
-    return found
+        yield required("data", "data must be a valid JSON object")
 
 
-def controller_revision_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    found += nonnegative("revision", new.get("revision"))
-    return [*found, *immutable("data", new.get("data"), old.get("data"))]
-
-
-def _within(status: Json, keys: Sequence[str], ready: str) -> Errors:
+def _within(status: Json, keys: Sequence[str], ready: str) -> Causes:
     """No count exceeds replicas, and available does not exceed ready; `ready`: the name of that field."""
     whole = status.get("replicas", 0)
-    found: Errors = []
     for key in keys:
         if status.get(key, 0) > whole:
-            found.append(invalid(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas"))
+            yield invalid(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas")
     if "availableReplicas" in keys and status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
         text = f"cannot be greater than {ready}"
-        found.append(invalid("status.availableReplicas", status.get("availableReplicas", 0), text))
-    return found
+        yield invalid("status.availableReplicas", status.get("availableReplicas", 0), text)
 
 
-def _collisions(new: Json, old: Json) -> Errors:
+def _collisions(new: Json, old: Json) -> Causes:
     count, before = new.get("collisionCount"), old.get("collisionCount")
-    found = nonnegative("status.collisionCount", count)
+    yield from nonnegative("status.collisionCount", count)
     if before is not None:
         if count is None:
-            found.append(invalid("status.collisionCount", None, "cannot be unset"))
+            yield invalid("status.collisionCount", None, "cannot be unset")
         elif count < before:
-            found.append(invalid("status.collisionCount", count, "cannot be decremented"))
-    return found
+            yield invalid("status.collisionCount", count, "cannot be decremented")
 
 
-def deployment_status(new: Json, old: Json) -> Errors:
+def deployment_status(new: Json, old: Json) -> Causes:
     status = new.get("status") or {}
     parts = ("updatedReplicas", "readyReplicas", "availableReplicas")
-    found = counts(status, ("observedGeneration", "replicas", *parts, "unavailableReplicas", "terminatingReplicas"))
-    found += nonnegative("status.collisionCount", status.get("collisionCount"))
-    found += _within(status, parts, "readyReplicas")
+    yield from counts(status, ("observedGeneration", "replicas", *parts, "unavailableReplicas", "terminatingReplicas"))
+    yield from nonnegative("status.collisionCount", status.get("collisionCount"))
+    yield from _within(status, parts, "readyReplicas")
     count, before = status.get("collisionCount", 0), (old.get("status") or {}).get("collisionCount")
     if before is not None and count < before:
-        found.append(invalid("status.collisionCount", count, "cannot be decremented"))
-    return found
+        yield invalid("status.collisionCount", count, "cannot be decremented")
 
 
-def replica_set_status(new: Json, old: Json) -> Errors:
+def replica_set_status(new: Json, old: Json) -> Causes:
     status = new.get("status") or {}
     parts = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
-    found = counts(status, ("replicas", *parts, "observedGeneration", "terminatingReplicas"))
-    return [*found, *_within(status, parts, "readyReplicas")]
+    yield from counts(status, ("replicas", *parts, "observedGeneration", "terminatingReplicas"))
+    yield from _within(status, parts, "readyReplicas")
 
 
-def stateful_set_status(new: Json, old: Json) -> Errors:
+def stateful_set_status(new: Json, old: Json) -> Causes:
     status = new.get("status") or {}
     parts = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-    found = counts(status, ("replicas", *parts, "observedGeneration"))
-    found += nonnegative("status.collisionCount", status.get("collisionCount"))
-    return [*found, *_within(status, parts, "status.readyReplicas")]
+    yield from counts(status, ("replicas", *parts, "observedGeneration"))
+    yield from nonnegative("status.collisionCount", status.get("collisionCount"))
+    yield from _within(status, parts, "status.readyReplicas")
 
 
 def daemon_set_status(new: Json, old: Json) -> Errors:

@@ -9,16 +9,19 @@ from fairlead.apiserver.schema.internal import inside
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core.pods import template
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     FieldError,
     Json,
     duplicate,
     immutable,
     invalid,
+    malformed,
     nonnegative,
     not_supported,
     one_of,
     required,
+    supported,
     too_long,
     too_many,
 )
@@ -39,25 +42,28 @@ def without_value(path: str, detail: str) -> FieldError:
     return FieldError("FieldValueInvalid", path, f"Invalid value: {detail}")
 
 
-def job(obj: Json, *, is_new: bool = True) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+def job(new: Json, old: Json | None) -> Causes:
+    return _on_create(new) if old is None else _on_update(new, old)
+
+
+def _on_create(obj: Json, *, is_new: bool = True) -> Causes:
+    yield from metadata.on_create(obj["metadata"], True, names.subdomain)
     spec, meta = obj["spec"], obj["metadata"]
-    found += _generated(spec, meta)
-    found += job_spec(spec, "spec")
+    yield from _generated(spec, meta)
+    yield from job_spec(spec, "spec")
     if spec.get("selector") is not None or spec.get("manualSelector") or not is_new:  # else the server sets one
-        found += _selector(spec)
+        yield from _selector(spec)
     if spec.get("completionMode") == "Indexed" and spec.get("completions", 0) > 0:
         last = f"{meta.get('name', '')}-{spec['completions'] - 1}"
         if names.label(last):
             detail = f"will not able to create pod with invalid DNS label: {last}"
-            found.append(invalid("metadata.name", meta.get("name", ""), detail))
-    return found
+            yield invalid("metadata.name", meta.get("name", ""), detail)
 
 
-def _generated(spec: Json, meta: Json) -> Errors:
+def _generated(spec: Json, meta: Json) -> Causes:
     """Labels of a Job's pods, which the server sets unless manualSelector is true."""
     if spec.get("manualSelector") or spec.get("selector") is None:
-        return []
+        return
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
     expected = {
         "controller-uid": meta.get("uid", ""),
@@ -65,185 +71,173 @@ def _generated(spec: Json, meta: Json) -> Errors:
         "batch.kubernetes.io/controller-uid": meta.get("uid", ""),
         "batch.kubernetes.io/job-name": meta.get("name", ""),
     }
-    path, found = "spec.template.metadata.labels", []
+    path = "spec.template.metadata.labels"
     for key, value in expected.items():
         if key not in labels:
-            found.append(required(f"{path}[{key}]", f"must be '{value}'"))
+            yield required(f"{path}[{key}]", f"must be '{value}'")
         elif labels[key] != value:
-            found.append(invalid(f"{path}[{key}]", labels, f"must be '{value}'"))
-    good = not metadata.selector(spec["selector"], "")
+            yield invalid(f"{path}[{key}]", labels, f"must be '{value}'")
+    good = not list(metadata.selector(spec["selector"], ""))
     if good and not metadata.matches(spec["selector"], expected):
-        found.append(invalid("spec.selector", spec["selector"], "`selector` not auto-generated"))
-    return found
+        yield invalid("spec.selector", spec["selector"], "`selector` not auto-generated")
 
 
-def _selector(spec: Json) -> Errors:
+def _selector(spec: Json) -> Causes:
     selector = spec.get("selector")
-    found = [required("spec.selector")] if selector is None else metadata.selector(selector, "spec.selector")
+    problems = list(metadata.selector(selector, "spec.selector"))
+    if selector is None:
+        yield required("spec.selector")
+    yield from problems
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
-    if (selector is None or not found) and not metadata.matches(selector, labels):
-        found.append(invalid("spec.template.metadata.labels", labels, _MISMATCH))
-    return found
+    if not problems and not metadata.matches(selector, labels):
+        yield invalid("spec.template.metadata.labels", labels, _MISMATCH)
 
 
-def job_spec(spec: Json, path: str) -> Errors:
-    found: Errors = []
+def job_spec(spec: Json, path: str) -> Causes:
     for key in _COUNTS:
-        found += nonnegative(f"{path}.{key}", spec.get(key))
+        yield from nonnegative(f"{path}.{key}", spec.get(key))
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
-        found.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+        yield required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
     if "managedBy" in spec:
-        found += names.domain_prefixed(spec["managedBy"], f"{path}.managedBy")
+        yield from names.domain_prefixed(spec["managedBy"], f"{path}.managedBy")
         if len(spec["managedBy"]) > 63:
-            found.append(too_long(f"{path}.managedBy", 63))
+            yield too_long(f"{path}.managedBy", 63)
     mode = spec.get("completionMode", "NonIndexed")
-    if mode not in ("NonIndexed", "Indexed"):
-        found.append(not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
+    yield from supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
     if mode == "Indexed":
-        found += _indexed(spec, path)
+        yield from _indexed(spec, path)
     elif mode == "NonIndexed":
         for key in ("backoffLimitPerIndex", "maxFailedIndexes"):
             if key in spec:
-                found.append(invalid(f"{path}.{key}", spec[key], "requires indexed completion mode"))
+                yield invalid(f"{path}.{key}", spec[key], "requires indexed completion mode")
     if "podFailurePolicy" in spec:
-        found += _failure_policy(spec, f"{path}.podFailurePolicy")
+        yield from _failure_policy(spec, f"{path}.podFailurePolicy")
     if "successPolicy" in spec:
-        found += _success_policy(spec, mode, f"{path}.successPolicy")
-    found += _replacement(spec, f"{path}.podReplacementPolicy")
+        yield from _success_policy(spec, mode, f"{path}.successPolicy")
+    yield from _replacement(spec, f"{path}.podReplacementPolicy")
     given = spec.get("template") or {}
-    found += template(given, f"{path}.template")
+    yield from template(given, f"{path}.template")
     policy = (given.get("spec") or {}).get("restartPolicy")
     here = f"{path}.template.spec.restartPolicy"
     if policy in ("Always", "", None):
-        found.append(required(here, 'valid values: "OnFailure", "Never"'))
+        yield required(here, 'valid values: "OnFailure", "Never"')
     elif policy not in ("OnFailure", "Never"):
-        found.append(not_supported(here, policy, ("OnFailure", "Never")))
+        yield not_supported(here, policy, ("OnFailure", "Never"))
     elif "podFailurePolicy" in spec and policy != "Never":
-        found.append(invalid(here, policy, 'only "Never" is supported when podFailurePolicy is specified'))
-    return found
+        yield invalid(here, policy, 'only "Never" is supported when podFailurePolicy is specified')
 
 
-def _indexed(spec: Json, path: str) -> Errors:
-    found: Errors = []
+def _indexed(spec: Json, path: str) -> Causes:
     count, parallel, failed = spec.get("completions"), spec.get("parallelism"), spec.get("maxFailedIndexes")
     if count is None:
-        found.append(required(f"{path}.completions", "when completion mode is Indexed"))
+        yield required(f"{path}.completions", "when completion mode is Indexed")
     if parallel is not None and parallel > _MANY:
         detail = f"must be less than or equal to {_MANY} when completion mode is Indexed"
-        found.append(invalid(f"{path}.parallelism", parallel, detail))
+        yield invalid(f"{path}.parallelism", parallel, detail)
     if count is not None and failed is not None and failed > count:
-        found.append(invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"))
+        yield invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions")
     if failed is not None and failed > _MANY:
-        found.append(invalid(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {_MANY}"))
+        yield invalid(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {_MANY}")
     if count is not None and count > _MANY and "backoffLimitPerIndex" in spec:
         above = f"when completions are above {_MANY} and used with backoff limit per index"
         if failed is None:
             detail = f"must be specified when completions is above {_MANY}"
-            found.append(required(f"{path}.maxFailedIndexes", detail))
+            yield required(f"{path}.maxFailedIndexes", detail)
         for key, value in (("parallelism", parallel), ("maxFailedIndexes", failed)):
             if value is not None and value > 10_000:
-                found.append(invalid(f"{path}.{key}", value, f"must be less than or equal to 10000 {above}"))
-    return found
+                yield invalid(f"{path}.{key}", value, f"must be less than or equal to 10000 {above}")
 
 
-def _failure_policy(spec: Json, path: str) -> Errors:
+def _failure_policy(spec: Json, path: str) -> Causes:
     rules = spec["podFailurePolicy"].get("rules") or ()
     pod = (spec.get("template") or {}).get("spec") or {}
     containers = {each.get("name") for kind in ("containers", "initContainers") for each in pod.get(kind) or ()}
-    found: Errors = [too_many(f"{path}.rules", len(rules), 20)] if len(rules) > 20 else []
+    yield from ([too_many(f"{path}.rules", len(rules), 20)] if len(rules) > 20 else [])
     for index, rule in enumerate(rules):
         here, action = f"{path}.rules[{index}]", rule.get("action", "")
         if not action:
             listed = " ".join(f'"{each}"' for each in _ACTIONS)
-            found.append(required(f"{here}.action", f"valid values: [{listed}]"))
+            yield required(f"{here}.action", f"valid values: [{listed}]")
         elif action == "FailIndex":
             if "backoffLimitPerIndex" not in spec:
                 detail = "requires the backoffLimitPerIndex to be set"
-                found.append(invalid(f"{here}.action", action, detail))
+                yield invalid(f"{here}.action", action, detail)
         elif action not in _ACTIONS:
-            found.append(not_supported(f"{here}.action", action, _ACTIONS))
+            yield not_supported(f"{here}.action", action, _ACTIONS)
         codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
         if codes is not None:
-            found += _exit_codes(codes, containers, f"{here}.onExitCodes")
-        found += _pod_conditions(conditions, f"{here}.onPodConditions")
+            yield from _exit_codes(codes, containers, f"{here}.onExitCodes")
+        yield from _pod_conditions(conditions, f"{here}.onPodConditions")
         if codes is not None and conditions:
-            found.append(without_value(here, "specifying both OnExitCodes and OnPodConditions is not supported"))
+            yield without_value(here, "specifying both OnExitCodes and OnPodConditions is not supported")
         if codes is None and not conditions:
-            found.append(without_value(here, "specifying one of OnExitCodes and OnPodConditions is required"))
-    return found
+            yield without_value(here, "specifying one of OnExitCodes and OnPodConditions is required")
 
 
-def _pod_conditions(patterns: Sequence[Json], path: str) -> Errors:
-    found: Errors = [too_many(path, len(patterns), 20)] if len(patterns) > 20 else []
+def _pod_conditions(patterns: Sequence[Json], path: str) -> Causes:
+    yield from ([too_many(path, len(patterns), 20)] if len(patterns) > 20 else [])
     for index, pattern in enumerate(patterns):
         here, kind, status = f"{path}[{index}]", pattern.get("type", ""), pattern.get("status", "")
-        found += [invalid(f"{here}.type", kind, text) for text in names.qualified(kind)]
+        yield from malformed(f"{here}.type", kind, names.qualified)
         if not status:
             listed = " ".join(f'"{each}"' for each in _STATUSES)
-            found.append(required(f"{here}.status", f"valid values: [{listed}]"))
+            yield required(f"{here}.status", f"valid values: [{listed}]")
         elif status not in _STATUSES:
-            found.append(not_supported(f"{here}.status", status, _STATUSES))
-    return found
+            yield not_supported(f"{here}.status", status, _STATUSES)
 
 
-def _exit_codes(codes: Json, containers: set[Any], path: str) -> Errors:
-    found: Errors = []
+def _exit_codes(codes: Json, containers: set[Any], path: str) -> Causes:
     operator, values, name = codes.get("operator", ""), codes.get("values") or [], codes.get("containerName")
-    if not operator:
-        found.append(required(f"{path}.operator", 'valid values: ["In" "NotIn"]'))
-    elif operator not in ("In", "NotIn"):
-        found.append(not_supported(f"{path}.operator", operator, ("In", "NotIn")))
+    yield from one_of(f"{path}.operator", operator, ("In", "NotIn"), 'valid values: ["In" "NotIn"]')
     if name is not None and name not in containers:
         detail = "must be one of the container or initContainer names in the pod template"
-        found.append(invalid(f"{path}.containerName", name, detail))
+        yield invalid(f"{path}.containerName", name, detail)
     if not values:
-        found.append(invalid(f"{path}.values", codes.get("values"), "at least one value is required"))
+        yield invalid(f"{path}.values", codes.get("values"), "at least one value is required")
     elif len(values) > 255:
-        found.append(too_many(f"{path}.values", len(values), 255))
+        yield too_many(f"{path}.values", len(values), 255)
     seen: set[int] = set()
     for index, value in enumerate(values):
         if operator == "In" and value == 0:
-            found.append(invalid(f"{path}.values[{index}]", value, "must not be 0 for the In operator"))
+            yield invalid(f"{path}.values[{index}]", value, "must not be 0 for the In operator")
         if value in seen:
-            found.append(duplicate(f"{path}.values[{index}]", value))
+            yield duplicate(f"{path}.values[{index}]", value)
         seen.add(value)
     if values != sorted(values):
-        found.append(invalid(f"{path}.values", values, "must be ordered"))
-    return found
+        yield invalid(f"{path}.values", values, "must be ordered")
 
 
-def _success_policy(spec: Json, mode: str, path: str) -> Errors:
+def _success_policy(spec: Json, mode: str, path: str) -> Causes:
     policy = spec["successPolicy"]
     if mode != "Indexed":
-        return [invalid(path, inside("SuccessPolicy", policy), "requires indexed completion mode")]
+        yield invalid(path, inside("SuccessPolicy", policy), "requires indexed completion mode")
+        return
     rules, count = policy.get("rules") or (), spec.get("completions") or 0
-    found: Errors = []
     if not rules:
         detail = "at least one rules must be specified when the successPolicy is specified"
-        found.append(required(f"{path}.rules", detail))
+        yield required(f"{path}.rules", detail)
     if len(rules) > 20:
-        found.append(too_many(f"{path}.rules", len(rules), 20))
+        yield too_many(f"{path}.rules", len(rules), 20)
     for index, rule in enumerate(rules):
         here, total = f"{path}.rules[{index}]", 0
         succeeded, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
         if succeeded is None and indexes is None:
             detail = "at least one of succeededCount or succeededIndexes must be specified"
-            found.append(required(here, detail))
+            yield required(here, detail)
         if indexes is not None:
             total, problem = indexes_of(indexes, count)
             if problem:
                 detail = f"error parsing succeededIndexes: {problem}"
-                found.append(invalid(f"{here}.succeededIndexes", indexes, detail))
+                yield invalid(f"{here}.succeededIndexes", indexes, detail)
         if succeeded is not None:
             least, place = "must be less than or equal to", f"{here}.succeededCount"
-            found += nonnegative(place, succeeded)
+            yield from nonnegative(place, succeeded)
             if succeeded > count:
                 detail = f"{least} {count} (the number of specified completions)"
-                found.append(invalid(place, succeeded, detail))
+                yield invalid(place, succeeded, detail)
             if indexes is not None and succeeded > total:
                 detail = f"{least} {total} (the number of indexes in the specified succeededIndexes field)"
-                found.append(invalid(place, succeeded, detail))
-    return found
+                yield invalid(place, succeeded, detail)
 
 
 def indexes_of(text: str, completions: int) -> tuple[int, str]:
@@ -278,31 +272,31 @@ def _replacement(spec: Json, path: str) -> Errors:
     return [] if policy in allowed else [not_supported(path, policy, allowed)]
 
 
-def job_update(new: Json, old: Json) -> Errors:
+def _on_update(new: Json, old: Json) -> Causes:
     # The server validates it as a new one, and then once more.
     had = old["spec"].get("selector") is not None
-    found = [*job(new, is_new=not had), *metadata.on_update(new["metadata"], old["metadata"])]
+    yield from _on_create(new, is_new=not had)
+    yield from metadata.on_update(new["metadata"], old["metadata"])
     spec, before = new["spec"], old["spec"]
-    found += job_spec(spec, "spec")
+    yield from job_spec(spec, "spec")
     if had:
-        found += _selector(spec)
+        yield from _selector(spec)
     count, were = spec.get("completions"), before.get("completions")
     if spec.get("completionMode") != "Indexed":
-        found += immutable("spec.completions", count, were)
+        yield from immutable("spec.completions", count, were)
     elif count is not None and count != were and count != spec.get("parallelism"):
         detail = "can only be modified in tandem with spec.parallelism"
-        found.append(invalid("spec.completions", count, detail))
-    found += immutable("spec.selector", spec.get("selector"), before.get("selector"))
-    found += _same_template(spec, before)
-    found += immutable("spec.completionMode", spec.get("completionMode"), before.get("completionMode"))
+        yield invalid("spec.completions", count, detail)
+    yield from immutable("spec.selector", spec.get("selector"), before.get("selector"))
+    yield from _same_template(spec, before)
+    yield from immutable("spec.completionMode", spec.get("completionMode"), before.get("completionMode"))
     for key, name in (("podFailurePolicy", "PodFailurePolicy"), ("successPolicy", "SuccessPolicy")):
         if key == "successPolicy":
             for other in ("backoffLimitPerIndex", "managedBy"):
-                found += immutable(f"spec.{other}", spec.get(other), before.get(other))
+                yield from immutable(f"spec.{other}", spec.get(other), before.get(other))
         if spec.get(key) != before.get(key):
             shown = inside(name, spec[key]) if key in spec else None
-            found.append(invalid(f"spec.{key}", shown, "field is immutable"))
-    return found
+            yield invalid(f"spec.{key}", shown, "field is immutable")
 
 
 def _same_template(spec: Json, before: Json) -> Errors:
@@ -318,158 +312,143 @@ def _same_template(spec: Json, before: Json) -> Errors:
 # --- a job's status ---------------------------------------------------------------------------------------------
 
 
-def job_status(new: Json, old: Json) -> Errors:
+def job_status(new: Json, old: Json) -> Causes:
     """The status of a Job: consistent counts, and terminal conditions that stay."""
     status, before, spec = new.get("status") or {}, old.get("status") or {}, new["spec"]
     path = "status"
-    found: Errors = []
     for key in ("active", "succeeded", "failed", "ready", "terminating"):
-        found += nonnegative(f"{path}.{key}", status.get(key))
-    found += _uncounted(status.get("uncountedTerminatedPods") or {}, f"{path}.uncountedTerminatedPods")
+        yield from nonnegative(f"{path}.{key}", status.get(key))
+    yield from _uncounted(status.get("uncountedTerminatedPods") or {}, f"{path}.uncountedTerminatedPods")
     was, now = _conditions(before), _conditions(status)
     for pair in (("Complete", "Failed"), ("Complete", "FailureTarget")):
         if now.issuperset(pair):
             detail = f"cannot set {pair[0]}=True and {pair[1]}=true conditions"
-            found.append(without_value(f"{path}.conditions", detail))
+            yield without_value(f"{path}.conditions", detail)
     done, start = status.get("completionTime"), status.get("startTime")
     if done is not None and "Complete" not in now:
         detail = "cannot set completionTime when there is no Complete=True condition"
-        found.append(invalid(f"{path}.completionTime", done, detail))
+        yield invalid(f"{path}.completionTime", done, detail)
     if done is None and "Complete" in now:
-        found.append(required(f"{path}.completionTime", "completionTime is required for Complete jobs"))
+        yield required(f"{path}.completionTime", "completionTime is required for Complete jobs")
     if done is not None and start is not None and done < start:
-        found.append(invalid(f"{path}.completionTime", done, "must be equal to or after `startTime`"))
+        yield invalid(f"{path}.completionTime", done, "must be equal to or after `startTime`")
     for end, first in (("Failed", "FailureTarget"), ("Complete", "SuccessCriteriaMet")):
         if end in now and first not in now:
             detail = f"cannot set {end}=True condition without the {first}=true condition"
-            found.append(without_value(f"{path}.conditions", detail))
+            yield without_value(f"{path}.conditions", detail)
     over = bool(now & {"Complete", "Failed"})
     if over and status.get("active", 0) > 0:
-        found.append(invalid(f"{path}.active", status["active"], "active>0 is invalid for finished job"))
+        yield invalid(f"{path}.active", status["active"], "active>0 is invalid for finished job")
     if over and start is None:
-        found.append(required(f"{path}.startTime", "startTime is required for finished job"))
-    found += _indexes(status, spec, path)
+        yield required(f"{path}.startTime", "startTime is required for finished job")
+    yield from _indexes(status, spec, path)
     if over and status.get("terminating", 0) > 0:
         detail = "terminating>0 is invalid for finished job"
-        found.append(invalid(f"{path}.terminating", status["terminating"], detail))
+        yield invalid(f"{path}.terminating", status["terminating"], detail)
     if "ready" in status and status["ready"] > status.get("active", 0):
-        found.append(invalid(f"{path}.ready", status.get("ready", 0), "cannot set more ready pods than active"))
+        yield invalid(f"{path}.ready", status.get("ready", 0), "cannot set more ready pods than active")
     for other in ("Failed", "FailureTarget"):
         if now.issuperset(("SuccessCriteriaMet", other)):
             detail = f"cannot set SuccessCriteriaMet=True and {other}=true conditions"
-            found.append(without_value(f"{path}.conditions", detail))
+            yield without_value(f"{path}.conditions", detail)
     for end in ("Failed", "Complete", "FailureTarget"):
         if end in was and end not in now:
             detail = f"cannot disable the terminal {end}=True condition"
-            found.append(without_value(f"{path}.conditions", detail))
+            yield without_value(f"{path}.conditions", detail)
     for key in ("failed", "succeeded"):
         if status.get(key, 0) < before.get(key, 0):
-            found.append(invalid(f"{path}.{key}", status.get(key, 0), f"cannot decrease the {key} counter"))
+            yield invalid(f"{path}.{key}", status.get(key, 0), f"cannot decrease the {key} counter")
     if done is not None and before.get("completionTime") not in (None, done):
-        found.append(invalid(f"{path}.completionTime", done, "field is immutable"))
+        yield invalid(f"{path}.completionTime", done, "field is immutable")
     if before.get("startTime") is not None and before["startTime"] != start and not spec.get("suspend"):
-        found.append(invalid(f"{path}.startTime", start, "field is immutable for unsuspended job once set"))
+        yield invalid(f"{path}.startTime", start, "field is immutable for unsuspended job once set")
     if "SuccessCriteriaMet" in was and "SuccessCriteriaMet" not in now:
-        found.append(without_value(f"{path}.conditions", "cannot disable the SuccessCriteriaMet=True condition"))
-    return found
+        yield without_value(f"{path}.conditions", "cannot disable the SuccessCriteriaMet=True condition")
 
 
 def _conditions(status: Json) -> set[str]:
     return {each.get("type", "") for each in status.get("conditions") or () if each.get("status") == "True"}
 
 
-def _uncounted(given: Json, path: str) -> Errors:
-    found: Errors = []
+def _uncounted(given: Json, path: str) -> Causes:
     seen: set[str] = set()
     for key in ("succeeded", "failed"):
         for index, uid in enumerate(given.get(key) or ()):
             here = f"{path}.{key}[{index}]"
             if not uid:
-                found.append(invalid(here, uid, "must not be empty"))
+                yield invalid(here, uid, "must not be empty")
             elif uid in seen:
-                found.append(duplicate(here, uid))
+                yield duplicate(here, uid)
             seen.add(uid)
-    return found
 
 
-def _indexes(status: Json, spec: Json, path: str) -> Errors:
-    found: Errors = []
+def _indexes(status: Json, spec: Json, path: str) -> Causes:
     count, done, failed = spec.get("completions"), status.get("completedIndexes", ""), status.get("failedIndexes")
     if count is not None:
         problem = indexes_of(done, count)[1]
         if problem:
-            found.append(invalid(f"{path}.completedIndexes", done, f"error parsing completedIndexes: {problem}"))
+            yield invalid(f"{path}.completedIndexes", done, f"error parsing completedIndexes: {problem}")
         if failed is not None and "backoffLimitPerIndex" in spec:
             problem = indexes_of(failed, count)[1]
             if problem:
-                found.append(invalid(f"{path}.failedIndexes", failed, f"error parsing failedIndexes: {problem}"))
+                yield invalid(f"{path}.failedIndexes", failed, f"error parsing failedIndexes: {problem}")
     if done and spec.get("completionMode") != "Indexed":
         detail = "cannot set non-empty completedIndexes when non-indexed completion mode"
-        found.append(invalid(f"{path}.completedIndexes", done, detail))
+        yield invalid(f"{path}.completedIndexes", done, detail)
     if failed is not None and "backoffLimitPerIndex" not in spec:
         detail = "cannot set non-null failedIndexes when backoffLimitPerIndex is null"
-        found.append(invalid(f"{path}.failedIndexes", failed, detail))
-    return found
+        yield invalid(f"{path}.failedIndexes", failed, detail)
 
 
 # --- cron jobs --------------------------------------------------------------------------------------------------
 
 
-def cron_job(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    found += _cron_spec(obj["spec"], None)
-    name = obj["metadata"].get("name", "")
-    if len(name) > 52:
-        found.append(invalid("metadata.name", name, "must be no more than 52 characters"))
-    return found
+def cron_job(new: Json, old: Json | None) -> Causes:
+    yield from _cron_spec(new["spec"], old and old["spec"])
+    name = new["metadata"].get("name", "")
+    if old is None and len(name) > 52:
+        yield invalid("metadata.name", name, "must be no more than 52 characters")
 
 
-def cron_job_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_cron_spec(new["spec"], old["spec"])]
-
-
-def _cron_spec(spec: Json, before: Json | None) -> Errors:
-    found: Errors = []
+def _cron_spec(spec: Json, before: Json | None) -> Causes:
     schedule = spec.get("schedule", "")
     if not schedule:
-        found.append(required("spec.schedule"))
+        yield required("spec.schedule")
     else:
         problem = cron_problem(schedule)
         if problem:
-            found.append(invalid("spec.schedule", schedule, problem))
+            yield invalid("spec.schedule", schedule, problem)
         if "TZ" in schedule:
             hint = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
-            found.append(invalid("spec.schedule", schedule, hint))
-    found += nonnegative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
+            yield invalid("spec.schedule", schedule, hint)
+    yield from nonnegative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
     if before is None or before.get("timeZone") != spec.get("timeZone"):
-        found += _time_zone("spec.timeZone", spec.get("timeZone"))
+        yield from _time_zone("spec.timeZone", spec.get("timeZone"))
     policies = ("Allow", "Forbid", "Replace")
     if spec.get("concurrencyPolicy") not in policies:
-        found += one_of("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), policies)
+        yield from one_of("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), policies)
     body = (spec.get("jobTemplate") or {}).get("spec") or {}
-    found += job_spec(body, "spec.jobTemplate.spec")
+    yield from job_spec(body, "spec.jobTemplate.spec")
     if body.get("selector") is not None:
         detail = "`selector` will be auto-generated"
-        found.append(invalid("spec.jobTemplate.spec.selector", body["selector"], detail))
+        yield invalid("spec.jobTemplate.spec.selector", body["selector"], detail)
     if body.get("manualSelector"):
-        found.append(not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false")))
+        yield not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false"))
     for key in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
-        found += nonnegative(f"spec.{key}", spec.get(key))
-    return found
+        yield from nonnegative(f"spec.{key}", spec.get(key))
 
 
-def _time_zone(path: str, zone: str | None) -> Errors:
+def _time_zone(path: str, zone: str | None) -> Causes:
     if zone is None:
-        return []
+        return
     if not zone:
-        return [invalid(path, zone, "timeZone must be nil or non-empty string")]
-    found = []
+        yield invalid(path, zone, "timeZone must be nil or non-empty string")
+        return
     if zone.lower() == "local":
         hint = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
-        found.append(invalid(path, zone, hint))
+        yield invalid(path, zone, hint)
     if zone != "Local" and not _is_known_zone(zone):
-        found.append(invalid(path, zone, f"unknown time zone {zone}"))
-    return found
+        yield invalid(path, zone, f"unknown time zone {zone}")
 
 
 def _is_known_zone(zone: str) -> bool:

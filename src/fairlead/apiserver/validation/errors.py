@@ -2,12 +2,13 @@
 
 import json
 import sys
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Self
 
 Json = dict[str, Any]
+Check = Callable[[Any], list[str]]  # what is wrong with a value, in sentences
 
 
 # Types that print themselves as JSON does, in the order of their fields.
@@ -59,6 +60,7 @@ class FieldError(_FieldError):
 
 
 Errors = list[FieldError]
+Causes = Iterable[FieldError]  # one by one: what most validations yield
 
 
 def _cut(text: str) -> str:
@@ -174,8 +176,24 @@ def nonnegative(path: str, value: Any) -> Errors:
     return [invalid(path, value, "must be greater than or equal to 0")]
 
 
-def one_of(path: str, value: Any, allowed: Iterable[str]) -> Errors:
+def one_of(path: str, value: Any, allowed: Iterable[str], detail: str = "") -> Errors:
     """Required, and one of a few values."""
-    if not value:
-        return [required(path)]
+    return supported(path, value, allowed) if value else [required(path, detail)]
+
+
+def supported(path: str, value: Any, allowed: Iterable[str]) -> Errors:
     return [] if value in allowed else [not_supported(path, value, allowed)]
+
+
+def supported_if_set(path: str, value: Any, allowed: Iterable[str]) -> Errors:
+    return [] if value is None else supported(path, value, allowed)
+
+
+def malformed(path: str, value: Any, check: Check) -> Errors:
+    """What a check of `names` finds wrong with a value."""
+    return [invalid(path, value, text) for text in check(value)]
+
+
+def mandatory(path: str, value: Any, check: Check, detail: str = "") -> Errors:
+    """Required, and well-formed by a check of `names`."""
+    return malformed(path, value, check) if value else [required(path, detail)]

@@ -5,11 +5,14 @@ from typing import Any
 
 from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     forbidden,
     immutable,
     invalid,
+    malformed,
+    mandatory,
     nonnegative,
     required,
     too_long,
@@ -22,32 +25,26 @@ _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestam
 _CHECKED = (*_IMMUTABLE, "generateName", "labels", "annotations", "ownerReferences", "finalizers")
 
 
-def on_create(metadata: Json, namespaced: bool, name_check: Check, core: bool = True) -> Errors:
+def on_create(metadata: Json, namespaced: bool, name_check: Check, core: bool = True) -> Causes:
     """`core`: whether the kind's rules insist on finalizers with a prefix."""
-    found: Errors = []
     generate = metadata.get("generateName")
     if generate:
         # A suffix is appended to generateName, so that it may end in a dash.
         tried = generate[:-2] + "a" if generate.endswith("-") and len(generate) > 1 else generate
-        found += [invalid("metadata.generateName", generate, text) for text in name_check(tried)]
+        yield from (invalid("metadata.generateName", generate, text) for text in name_check(tried))
     name = metadata.get("name")
     if not name:
-        found.append(required("metadata.name", "name or generateName is required"))
+        yield required("metadata.name", "name or generateName is required")
     else:
-        for text in name_check(name):
-            found.append(invalid("metadata.name", name, text))
+        yield from malformed("metadata.name", name, name_check)
     space = metadata.get("namespace")
     if namespaced:
-        if not space:
-            found.append(required("metadata.namespace"))
-        else:
-            found += [invalid("metadata.namespace", space, text) for text in names.label(space)]
+        yield from mandatory("metadata.namespace", space, names.label)
     elif space:
-        found.append(forbidden("metadata.namespace", "not allowed on this type"))
-    found += nonnegative("metadata.generation", metadata.get("generation"))
-    found += _common(metadata)
-    found += _finalizers(metadata.get("finalizers") or (), core)
-    return found
+        yield forbidden("metadata.namespace", "not allowed on this type")
+    yield from nonnegative("metadata.generation", metadata.get("generation"))
+    yield from _common(metadata)
+    yield from _finalizers(metadata.get("finalizers") or (), core)
 
 
 def common(new: Json, old: Json, namespaced: bool) -> Errors:
@@ -57,27 +54,25 @@ def common(new: Json, old: Json, namespaced: bool) -> Errors:
     return [*on_create(new, namespaced, names.path_segment, core=False), *on_update(new, old, core=False)]
 
 
-def on_update(new: Json, old: Json, core: bool = True) -> Errors:
+def on_update(new: Json, old: Json, core: bool = True) -> Causes:
     if all(new.get(key) == old.get(key) for key in _CHECKED):
-        return []
-    found: Errors = []
+        return
     if old.get("deletionTimestamp"):
         extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
         if extra:
             listed = ", ".join(f'"{name}"' for name in extra)
-            found.append(
-                forbidden(
-                    "metadata.finalizers",
-                    "no new finalizers can be added if the object is being deleted, "
-                    f"found new finalizers []string{{{listed}}}",
-                )
+            yield forbidden(
+                "metadata.finalizers",
+                "no new finalizers can be added if the object is being deleted, "
+                f"found new finalizers []string{{{listed}}}",
             )
     for key in _IMMUTABLE:
         if new.get(key) != old.get(key):
             value = new.get(key) if key.startswith("deletion") else new.get(key, "")
-            found += immutable(f"metadata.{key}", value, old.get(key))
-    found += _common(new)
-    return [*found, *_qualified_finalizers(new.get("finalizers") or ())] if core else found
+            yield from immutable(f"metadata.{key}", value, old.get(key))
+    yield from _common(new)
+    if core:
+        yield from _qualified_finalizers(new.get("finalizers") or ())
 
 
 def anew(new: Json, old: Json, namespaced: bool, name_check: Check, core: bool = True) -> Errors:
@@ -87,76 +82,66 @@ def anew(new: Json, old: Json, namespaced: bool, name_check: Check, core: bool =
     return [*on_update(new, old, core), *on_create(new, namespaced, name_check, core)]
 
 
-def _common(metadata: Json) -> Errors:
-    found: Errors = []
+def _common(metadata: Json) -> Causes:
     if metadata.get("labels"):
-        found += labels(metadata["labels"], "metadata.labels")
+        yield from labels(metadata["labels"], "metadata.labels")
     if metadata.get("annotations"):
-        found += annotations(metadata["annotations"], "metadata.annotations")
+        yield from annotations(metadata["annotations"], "metadata.annotations")
     if metadata.get("ownerReferences"):
-        found += _owners(metadata["ownerReferences"])
-    return found
+        yield from _owners(metadata["ownerReferences"])
 
 
-def labels(given: Json, path: str) -> Errors:
-    found: Errors = []
+def labels(given: Json, path: str) -> Causes:
     for key, value in given.items():
         if not isinstance(value, str):
             continue
-        found += [invalid(path, key, text) for text in names.qualified(key)]
-        found += [invalid(path, value, text) for text in names.label_value(value)]
-    return found
+        yield from malformed(path, key, names.qualified)
+        yield from malformed(path, value, names.label_value)
 
 
-def annotations(given: Json, path: str) -> Errors:
-    found: Errors = []
+def annotations(given: Json, path: str) -> Causes:
     size = 0
     for key, value in given.items():
         for text in names.qualified(key.lower()):
-            found.append(invalid(path, key, text))
+            yield invalid(path, key, text)
         size += len(key) + len(value)
     if size > MOST_ANNOTATION_BYTES // 4:
         size = sum(len(key.encode()) + len(value.encode()) for key, value in given.items())
         if size > MOST_ANNOTATION_BYTES:
-            found.append(too_long(path, MOST_ANNOTATION_BYTES))
-    return found
+            yield too_long(path, MOST_ANNOTATION_BYTES)
 
 
-def _owners(owners: list[Json]) -> Errors:
+def _owners(owners: list[Json]) -> Causes:
     path = "metadata.ownerReferences"
-    found: Errors = []
     controllers: list[str] = []
     for owner in owners:
         version = owner.get("apiVersion", "")
         if not version or version.endswith("/") or version.count("/") > 1:
-            found.append(invalid(f"{path}.apiVersion", version, "version must not be empty"))
+            yield invalid(f"{path}.apiVersion", version, "version must not be empty")
         for key in ("kind", "name", "uid"):
             if not owner.get(key):
-                found.append(invalid(f"{path}.{key}", owner.get(key, ""), "must not be empty"))
+                yield invalid(f"{path}.{key}", owner.get(key, ""), "must not be empty")
         if (version, owner.get("kind")) == ("v1", "Event"):
-            found.append(invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
+            yield invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner")
         if owner.get("controller"):
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
             if len(controllers) > 1:
-                found.append(
-                    invalid(
-                        path,
-                        owners,
-                        "Only one reference can have Controller set to true. "
-                        f'Found "true" in references for {controllers[-2]} and {controllers[-1]}',
-                    )
+                yield invalid(
+                    path,
+                    owners,
+                    "Only one reference can have Controller set to true. "
+                    f'Found "true" in references for {controllers[-2]} and {controllers[-1]}',
                 )
-    return found
 
 
-def _finalizers(finalizers: Any, core: bool) -> Errors:
+def _finalizers(finalizers: Any, core: bool) -> Causes:
     path = "metadata.finalizers"
-    found: Errors = []
     for finalizer in finalizers:
-        found += [invalid(path, finalizer, text) for text in names.qualified(finalizer)]
+        yield from malformed(path, finalizer, names.qualified)
     if {"orphan", "foregroundDeletion"} <= set(finalizers):
-        found.append(invalid(path, list(finalizers), "finalizer orphan and foregroundDeletion cannot be both set"))
-    return [*found, *_qualified_finalizers(finalizers)] if core else found
+        yield invalid(path, list(finalizers), "finalizer orphan and foregroundDeletion cannot be both set")
+    if core:
+        yield from _qualified_finalizers(finalizers)
 
 
 def _qualified_finalizers(finalizers: Any) -> Errors:
@@ -168,33 +153,28 @@ def _qualified_finalizers(finalizers: Any) -> Errors:
     ]
 
 
-def selector(given: Json | None, path: str) -> Errors:
+def selector(given: Json | None, path: str) -> Causes:
     """A label selector's form."""
-    found: Errors = []
     if not given:
-        return found
-    found += labels(given.get("matchLabels") or {}, f"{path}.matchLabels")
+        return
+    yield from labels(given.get("matchLabels") or {}, f"{path}.matchLabels")
     for index, expression in enumerate(given.get("matchExpressions") or ()):
         here = f"{path}.matchExpressions[{index}]"
         operator, values = expression.get("operator"), expression.get("values") or []
         match operator:
             case "In" | "NotIn":
                 if not values:
-                    found.append(required(f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+                    yield required(f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'")
             case "Exists" | "DoesNotExist":
                 if values:
-                    found.append(
-                        forbidden(
-                            f"{here}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                        )
+                    yield forbidden(
+                        f"{here}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
                     )
             case _:
-                found.append(invalid(f"{here}.operator", operator or "", "not a valid selector operator"))
-        key = expression.get("key", "")
-        found += [invalid(f"{here}.key", key, text) for text in names.qualified(key)]
+                yield invalid(f"{here}.operator", operator or "", "not a valid selector operator")
+        yield from malformed(f"{here}.key", expression.get("key", ""), names.qualified)
         for at, value in enumerate(values):
-            found += [invalid(f"{here}.values[{at}]", value, text) for text in names.label_value(value)]
-    return found
+            yield from malformed(f"{here}.values[{at}]", value, names.label_value)
 
 
 def matches(given: Json | None, found: Json | None) -> bool:

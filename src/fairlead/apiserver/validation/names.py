@@ -4,7 +4,7 @@ import ipaddress
 import re
 from functools import lru_cache
 
-from fairlead.apiserver.validation.errors import Errors, invalid, required
+from fairlead.apiserver.validation.errors import Errors, invalid, malformed, required
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -179,7 +179,7 @@ def domain_prefixed(text: str, path: str) -> Errors:
     domain, slash, rest = text.partition("/")
     if not slash or not domain or not rest:
         return [invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")')]
-    found: Errors = [invalid(path, domain, problem) for problem in subdomain(domain)]
+    found: Errors = malformed(path, domain, subdomain)
     if not re.fullmatch(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", rest):
         detail = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')"
         found.append(invalid(path, rest, detail))

@@ -5,183 +5,157 @@ import ipaddress
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core.containers import port_or_name
 from fairlead.apiserver.validation.errors import (
-    Errors,
+    Causes,
     Json,
     forbidden,
     immutable,
     invalid,
+    malformed,
+    mandatory,
     not_supported,
     required,
+    supported,
     too_long,
 )
 
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 
 
-def ingress(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_ingress_spec(obj.get("spec") or {})]
-
-
-def ingress_update(new: Json, old: Json) -> Errors:
-    return [
-        *metadata.anew(new["metadata"], old["metadata"], True, names.subdomain),
-        *_ingress_spec(new.get("spec") or {}),
-    ]
-
-
-def _ingress_spec(spec: Json) -> Errors:
-    found: Errors = []
+def ingress(new: Json, old: Json | None) -> Causes:
+    spec = new.get("spec") or {}
     rules, backend = spec.get("rules") or (), spec.get("defaultBackend")
     if not rules and backend is None:
-        found.append(invalid("spec", None, "either `defaultBackend` or `rules` must be specified"))
+        yield invalid("spec", None, "either `defaultBackend` or `rules` must be specified")
     if backend is not None:
-        found += _backend(backend, "spec.defaultBackend")
+        yield from _backend(backend, "spec.defaultBackend")
     for index, rule in enumerate(rules):
-        found += _rule(rule, f"spec.rules[{index}]")
+        yield from _rule(rule, f"spec.rules[{index}]")
     name = spec.get("ingressClassName")
     if name is not None:
-        found += [invalid("spec.ingressClassName", name, text) for text in names.subdomain(name)]
-    return found
+        yield from malformed("spec.ingressClassName", name, names.subdomain)
 
 
-def _rule(rule: Json, path: str) -> Errors:
-    found: Errors = []
+def _rule(rule: Json, path: str) -> Causes:
     host = rule.get("host", "")
     if host:
         try:
             ipaddress.ip_address(host)
-            found.append(invalid(f"{path}.host", host, "must be a DNS name, not an IP address"))
+            yield invalid(f"{path}.host", host, "must be a DNS name, not an IP address")
         except ValueError:
-            found += [invalid(f"{path}.host", host, text) for text in names.subdomain(host.removeprefix("*."))]
+            yield from (invalid(f"{path}.host", host, text) for text in names.subdomain(host.removeprefix("*.")))
     if rule.get("http") is None:
-        return found
+        return
     paths = rule["http"].get("paths") or ()
     if not paths:
-        found.append(required(f"{path}.http.paths"))
+        yield required(f"{path}.http.paths")
     for index, each in enumerate(paths):
         here = f"{path}.http.paths[{index}]"
         kind, text = each.get("pathType"), each.get("path", "")
         if kind is None:
-            found.append(required(f"{here}.pathType", "pathType must be specified"))
+            yield required(f"{here}.pathType", "pathType must be specified")
         elif kind not in _PATH_TYPES:
-            found.append(not_supported(f"{here}.pathType", kind, _PATH_TYPES))
+            yield not_supported(f"{here}.pathType", kind, _PATH_TYPES)
         elif not text.startswith("/") and (text or kind != "ImplementationSpecific"):
-            found.append(invalid(f"{here}.path", text, "must be an absolute path"))
-        found += _backend(each.get("backend") or {}, f"{here}.backend")
-    return found
+            yield invalid(f"{here}.path", text, "must be an absolute path")
+        yield from _backend(each.get("backend") or {}, f"{here}.backend")
 
 
-def _backend(backend: Json, path: str) -> Errors:
+def _backend(backend: Json, path: str) -> Causes:
     service, resource = backend.get("service"), backend.get("resource")
     if service is None and resource is None:
-        return [invalid(path, "", "resource or service backend is required")]
+        yield invalid(path, "", "resource or service backend is required")
+        return
     if service is not None and resource is not None:
-        return [invalid(path, "", "cannot set both resource and service backends")]
-    found: Errors = []
+        yield invalid(path, "", "cannot set both resource and service backends")
+        return
     if service is not None:
         name, port = service.get("name", ""), service.get("port") or {}
-        if not name:
-            found.append(required(f"{path}.service.name"))
-        else:
-            found += [invalid(f"{path}.service.name", name, text) for text in names.label(name)]
+        yield from mandatory(f"{path}.service.name", name, names.label)
         if port.get("name") and port.get("number"):
-            found.append(invalid(path, "", "cannot set both port name & port number"))
+            yield invalid(path, "", "cannot set both port name & port number")
         elif port.get("name"):
             here = f"{path}.service.port.name"
-            found += [invalid(here, port["name"], text) for text in names.port_name(port["name"])]
+            yield from malformed(here, port["name"], names.port_name)
         elif port.get("number"):
             here = f"{path}.service.port.number"
-            found += [invalid(here, port["number"], text) for text in names.port_number(port["number"])]
+            yield from malformed(here, port["number"], names.port_number)
         else:
-            found.append(required(path, "port name or number is required"))
-    return found
+            yield required(path, "port name or number is required")
 
 
-def ingress_class(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
+def _ingress_class(obj: Json) -> Causes:
+    yield from metadata.on_create(obj["metadata"], False, names.subdomain)
     spec = obj.get("spec") or {}
     controller = spec.get("controller", "")
     if len(controller) > 250:
-        found.append(too_long("spec.controller", 250))
-    found += names.domain_prefixed(controller, "spec.controller")
+        yield too_long("spec.controller", 250)
+    yield from names.domain_prefixed(controller, "spec.controller")
     if spec.get("parameters") is not None:
-        found += _class_parameters(spec["parameters"], "spec.parameters")
-    return found
+        yield from _class_parameters(spec["parameters"], "spec.parameters")
 
 
-def _class_parameters(given: Json, path: str) -> Errors:
-    found: Errors = []
+def _class_parameters(given: Json, path: str) -> Causes:
     if given.get("apiGroup") is not None:
-        group = given["apiGroup"]
-        found += [invalid(f"{path}.apiGroup", group, text) for text in names.subdomain(group)]
+        yield from malformed(f"{path}.apiGroup", given["apiGroup"], names.subdomain)
     for key in ("kind", "name"):
-        value = given.get(key, "")
-        if not value:
-            found.append(required(f"{path}.{key}"))
-        else:
-            found += [invalid(f"{path}.{key}", value, text) for text in names.path_segment(value)]
+        yield from mandatory(f"{path}.{key}", given.get(key, ""), names.path_segment)
     scope, space = given.get("scope"), given.get("namespace")
     if scope is None:
-        return [*found, required(f"{path}.scope")]
+        yield required(f"{path}.scope")
+        return
     if scope not in ("Cluster", "Namespace"):
-        return [*found, not_supported(f"{path}.scope", scope, ("Cluster", "Namespace"))]
+        yield not_supported(f"{path}.scope", scope, ("Cluster", "Namespace"))
+        return
     if scope == "Namespace":
         if space is None:
-            return [*found, required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")]
-        return [*found, *(invalid(f"{path}.namespace", space, text) for text in names.label(space))]
+            yield required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
+            return
+        yield from malformed(f"{path}.namespace", space, names.label)
+        return
     if space is not None:
-        found.append(forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'"))
-    return found
+        yield forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
 
 
-def ingress_class_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+def ingress_class(new: Json, old: Json | None) -> Causes:
+    if old is None:
+        yield from _ingress_class(new)
+        return
+    yield from metadata.on_update(new["metadata"], old["metadata"])
     controllers = [(each.get("spec") or {}).get("controller") for each in (new, old)]
-    return [*found, *immutable("spec.controller", *controllers), *ingress_class(new)]
+    yield from immutable("spec.controller", *controllers)
+    yield from _ingress_class(new)
 
 
-def network_policy(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_policy_spec(obj.get("spec") or {})]
-
-
-def network_policy_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_policy_spec(new.get("spec") or {})]
-
-
-def _policy_spec(spec: Json) -> Errors:
-    found = metadata.selector(spec.get("podSelector"), "spec.podSelector")
+def network_policy(new: Json, old: Json | None) -> Causes:
+    spec = new.get("spec") or {}
+    yield from metadata.selector(spec.get("podSelector"), "spec.podSelector")
     for direction, side in (("ingress", "from"), ("egress", "to")):
         for index, rule in enumerate(spec.get(direction) or ()):
             path = f"spec.{direction}[{index}]"
             for at, port in enumerate(rule.get("ports") or ()):
-                found += _policy_port(port, f"{path}.ports[{at}]")
+                yield from _policy_port(port, f"{path}.ports[{at}]")
             for at, peer in enumerate(rule.get(side) or ()):
-                found += _peer(peer, f"{path}.{side}[{at}]")
+                yield from _peer(peer, f"{path}.{side}[{at}]")
     for index, kind in enumerate(spec.get("policyTypes") or ()):
-        if kind not in ("Ingress", "Egress"):
-            found.append(not_supported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress")))
-    return found
+        yield from supported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress"))
 
 
-def _policy_port(port: Json, path: str) -> Errors:
-    found: Errors = []
-    if port.get("protocol") not in ("TCP", "UDP", "SCTP"):
-        found.append(not_supported(f"{path}.protocol", port.get("protocol"), ("TCP", "UDP", "SCTP")))
+def _policy_port(port: Json, path: str) -> Causes:
+    yield from supported(f"{path}.protocol", port.get("protocol"), ("TCP", "UDP", "SCTP"))
     if port.get("port") is not None:
-        found += port_or_name(port["port"], f"{path}.port")
-    return found
+        yield from port_or_name(port["port"], f"{path}.port")
 
 
-def _peer(peer: Json, path: str) -> Errors:
-    found: Errors = []
+def _peer(peer: Json, path: str) -> Causes:
     if not peer:
-        return [required(path, "must specify a peer")]
+        yield required(path, "must specify a peer")
+        return
     for key in ("podSelector", "namespaceSelector"):
-        found += metadata.selector(peer.get(key), f"{path}.{key}")
+        yield from metadata.selector(peer.get(key), f"{path}.{key}")
     block = peer.get("ipBlock")
     if block is not None:
         if len(peer) > 1:
-            found.append(forbidden(path, "may not specify both ipBlock and another peer"))
+            yield forbidden(path, "may not specify both ipBlock and another peer")
         cidr = block.get("cidr", "")
         try:
             ipaddress.ip_network(cidr, strict=False)
@@ -189,8 +163,7 @@ def _peer(peer: Json, path: str) -> Errors:
         except ValueError:
             whole = False
         if not cidr:
-            found.append(required(f"{path}.ipBlock.cidr"))
+            yield required(f"{path}.ipBlock.cidr")
         elif not whole:
             text = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-            found.append(invalid(f"{path}.ipBlock.cidr", cidr, text))
-    return found
+            yield invalid(f"{path}.ipBlock.cidr", cidr, text)

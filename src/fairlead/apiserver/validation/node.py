@@ -1,23 +1,10 @@
 """Validation of the kinds of node.k8s.io: RuntimeClasses."""
 
-from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import (
-    Errors,
-    Json,
-    immutable,
-    invalid,
-    required,
-)
+from fairlead.apiserver.validation import names
+from fairlead.apiserver.validation.errors import Errors, Json, immutable, mandatory
 
 
-def runtime_class(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain, core=False)
-    handler = obj.get("handler", "")
-    if not handler:
-        return [*found, required("handler")]
-    return [*found, *(invalid("handler", handler, text) for text in names.label(handler))]
-
-
-def runtime_class_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain, core=False)
-    return [*found, *immutable("handler", new.get("handler"), old.get("handler"))]
+def runtime_class(new: Json, old: Json | None) -> Errors:
+    if old is not None:
+        return immutable("handler", new.get("handler"), old.get("handler"))
+    return mandatory("handler", new.get("handler", ""), names.label)

@@ -1,22 +1,20 @@
 """Validation of paths in a pod: that they do not lead out of where they start."""
 
-from fairlead.apiserver.validation.errors import Errors, invalid
+from fairlead.apiserver.validation.errors import Causes, Errors, invalid
 
 
 def no_backsteps(text: str, path: str) -> Errors:
     return [invalid(path, text, "must not contain '..'")] if ".." in text.split("/") else []
 
 
-def descending(text: str, path: str) -> Errors:
-    found: Errors = []
+def descending(text: str, path: str) -> Causes:
     if text.startswith("/"):
-        found.append(invalid(path, text, "must be a relative path"))
-    return [*found, *no_backsteps(text, path)]
+        yield invalid(path, text, "must be a relative path")
+    yield from no_backsteps(text, path)
 
 
-def not_reserved(text: str, path: str) -> Errors:
+def not_reserved(text: str, path: str) -> Causes:
     """A relative path that does not begin with `..` either: the kubelet reserves those names."""
-    found = descending(text, path)
+    yield from descending(text, path)
     if text.startswith("..") and not text.startswith("../"):
-        found.append(invalid(path, text, "must not start with '..'"))
-    return found
+        yield invalid(path, text, "must not start with '..'")

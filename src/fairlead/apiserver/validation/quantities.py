@@ -5,18 +5,20 @@ from collections.abc import Callable, Collection
 
 from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     duplicate,
     forbidden,
     invalid,
+    malformed,
     not_found,
     required,
     within_bounds,
 )
 from fairlead.model.quantity import NANO, nanos
 
-NameCheck = Callable[[str, str], Errors]
+NameCheck = Callable[[str, str], Causes]
 
 _CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
 _STANDARD = _CONTAINER | {
@@ -53,22 +55,21 @@ def is_whole(name: str) -> bool:
 
 
 def resource_name(name: str, path: str) -> Errors:
-    found: Errors = [invalid(path, name, text) for text in names.qualified(name)]
+    found: Errors = malformed(path, name, names.qualified)
     if not found and "/" not in name and name not in _STANDARD and not is_huge(name):
         return [invalid(path, name, "must be a standard resource type or fully qualified")]
     return found
 
 
-def container_resource_name(name: str, path: str) -> Errors:
+def container_resource_name(name: str, path: str) -> Causes:
     if name in _CONTAINER:
-        return []
-    found = resource_name(name, path)
+        return
+    yield from resource_name(name, path)
     if "/" not in name:
         if not is_huge(name):
-            found.append(invalid(path, name, "must be a standard resource for containers"))
+            yield invalid(path, name, "must be a standard resource for containers")
     elif not is_native(name) and not is_extended(name):
-        found.append(invalid(path, name, "doesn't follow extended resource name standard"))
-    return found
+        yield invalid(path, name, "doesn't follow extended resource name standard")
 
 
 def amount(name: str, quantity: str, path: str) -> Errors:
@@ -88,37 +89,33 @@ def requirements(resources: Json, path: str, claims: Collection[str] = ()) -> Er
     return [*amounts(limits, requests, path), *claim_names(resources.get("claims") or (), claims, f"{path}.claims")]
 
 
-def amounts(limits: Json, requests: Json, path: str, name_check: NameCheck | None = None) -> Errors:
+def amounts(limits: Json, requests: Json, path: str, name_check: NameCheck | None = None) -> Causes:
     check = name_check or container_resource_name
-    found: Errors = []
     for name, quantity in limits.items():
         here = f"{path}.limits[{name}]"
         if name not in _CONTAINER or name_check is not None:
-            found += check(name, here)
-        found += amount(name, quantity, here)
+            yield from check(name, here)
+        yield from amount(name, quantity, here)
         if is_huge(name):
-            found += _pages(name, quantity, here)
+            yield from _pages(name, quantity, here)
     for name, quantity in requests.items():
         here = f"{path}.requests[{name}]"
         if name not in _CONTAINER or name_check is not None:
-            found += check(name, here)
-        found += amount(name, quantity, here)
+            yield from check(name, here)
+        yield from amount(name, quantity, here)
         limit = limits.get(name)
         if limit is not None:
             if nanos(quantity) != nanos(limit) and not is_overcommitted(name):
-                found.append(invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limit}"))
+                yield invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limit}")
             elif nanos(quantity) > nanos(limit):
-                found.append(
-                    invalid(f"{path}.requests", quantity, f"must be less than or equal to {name} limit of {limit}")
-                )
+                yield invalid(f"{path}.requests", quantity, f"must be less than or equal to {name} limit of {limit}")
         elif not is_overcommitted(name):
-            found.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
+            yield required(f"{path}.limits", "Limit must be set for non overcommitable resources")
         if is_huge(name):
-            found += _pages(name, quantity, here)
+            yield from _pages(name, quantity, here)
     names = {*limits, *requests}
     if any(map(is_huge, names)) and not names & {"cpu", "memory"}:
-        found.append(forbidden(path, "HugePages require cpu or memory"))
-    return found
+        yield forbidden(path, "HugePages require cpu or memory")
 
 
 def _pages(name: str, quantity: str, path: str) -> Errors:
@@ -132,28 +129,26 @@ def _pages(name: str, quantity: str, path: str) -> Errors:
     return [invalid(path, quantity, f"{quantity} is not positive integer multiple of {name}")]
 
 
-def claim_names(given: Collection[Json], known: Collection[str], path: str) -> Errors:
-    found: Errors = []
+def claim_names(given: Collection[Json], known: Collection[str], path: str) -> Causes:
     among = f": {', '.join(sorted(known))}" if known else " which is empty"
     seen: set[str] = set()
     requested: Counter[str] = Counter()
     for index, claim in enumerate(given):
         here, name, request = f"{path}[{index}]", claim.get("name", ""), claim.get("request", "")
         if not name:
-            found.append(required(here))
+            yield required(here)
             continue
         if name in seen:
-            found.append(duplicate(here, name))
+            yield duplicate(here, name)
         else:
             key = f"{name}/{request}" if request else name
-            found += [invalid(f"{here}.request", request, text) for text in (names.label(request) if request else ())]
+            yield from (invalid(f"{here}.request", request, text) for text in (names.label(request) if request else ()))
             if key in seen:
-                found.append(duplicate(here, key))
+                yield duplicate(here, key)
             elif not request:
-                found += [duplicate(here, name)] * requested[name]
+                yield from [duplicate(here, name)] * requested[name]
             requested[name] += bool(request) and key not in seen
             seen.add(key)
         if name not in known:
             detail = f"must be one of the names in pod.spec.resourceClaims{within_bounds(among)}"
-            found.append(not_found(here, name, detail))
-    return found
+            yield not_found(here, name, detail)

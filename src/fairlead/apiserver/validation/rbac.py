@@ -1,128 +1,96 @@
 """Validation of the kinds of rbac.authorization.k8s.io: roles and their bindings."""
 
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import (
-    Errors,
-    Json,
-    invalid,
-    not_supported,
-    required,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json, invalid, mandatory, not_supported, required
 
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def role(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.path_segment)
-    return [*found, *_rules(obj, namespaced=True)]
+def role(new: Json, old: Json | None) -> Causes:
+    return _with_metadata(new, old, _rules(new, namespaced=True), namespaced=True)
 
 
-def role_update(new: Json, old: Json) -> Errors:
-    return [*role(new), *metadata.on_update(new["metadata"], old["metadata"])]
+def cluster_role(new: Json, old: Json | None) -> Causes:
+    found = [*_rules(new, namespaced=False), *_aggregation(new.get("aggregationRule"))]
+    return _with_metadata(new, old, found, namespaced=False)
 
 
-def cluster_role(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.path_segment)
-    found += _rules(obj, namespaced=False)
-    rule = obj.get("aggregationRule")
+def role_binding(new: Json, old: Json | None) -> Causes:
+    return _with_metadata(new, old, _binding(new, ("Role", "ClusterRole")), namespaced=True)
+
+
+def cluster_role_binding(new: Json, old: Json | None) -> Causes:
+    return _with_metadata(new, old, _binding(new, ("ClusterRole",)), namespaced=False)
+
+
+def _with_metadata(new: Json, old: Json | None, fields: Causes, *, namespaced: bool) -> Causes:
+    """The server validates a changed one as a new one first."""
+    yield from metadata.on_create(new["metadata"], namespaced, names.path_segment)
+    yield from fields
+    if old is None:
+        return
+    yield from metadata.on_update(new["metadata"], old["metadata"])
+    yield from _same_role(new, old)
+
+
+def _aggregation(rule: Json | None) -> Errors:
     if rule is None:
-        return found
+        return []
     path, selectors = "aggregationRule.clusterRoleSelectors", rule.get("clusterRoleSelectors") or ()
     if not selectors:
-        detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-        return [*found, required(path, detail)]
-    for index, selector in enumerate(selectors):
-        found += metadata.selector(selector, f"{path}[{index}]")
-    return found
+        return [required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil")]
+    return [each for at, one in enumerate(selectors) for each in metadata.selector(one, f"{path}[{at}]")]
 
 
-def cluster_role_update(new: Json, old: Json) -> Errors:
-    return [*cluster_role(new), *metadata.on_update(new["metadata"], old["metadata"])]
-
-
-def _rules(obj: Json, namespaced: bool) -> Errors:
-    found: Errors = []
+def _rules(obj: Json, namespaced: bool) -> Causes:
     for index, rule in enumerate(obj.get("rules") or ()):
         path = f"rules[{index}]"
         if not rule.get("verbs"):
-            found.append(required(f"{path}.verbs", "verbs must contain at least one value"))
+            yield required(f"{path}.verbs", "verbs must contain at least one value")
         urls = rule.get("nonResourceURLs")
         if urls:
             if namespaced:
-                found.append(
-                    invalid(f"{path}.nonResourceURLs", urls, "namespaced rules cannot apply to non-resource URLs")
-                )
+                yield invalid(f"{path}.nonResourceURLs", urls, "namespaced rules cannot apply to non-resource URLs")
             if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
-                found.append(
-                    invalid(
-                        f"{path}.nonResourceURLs",
-                        urls,
-                        "rules cannot apply to both regular resources and non-resource URLs",
-                    )
+                yield invalid(
+                    f"{path}.nonResourceURLs",
+                    urls,
+                    "rules cannot apply to both regular resources and non-resource URLs",
                 )
             continue
         if not rule.get("apiGroups"):
-            found.append(required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
+            yield required(f"{path}.apiGroups", "resource rules must supply at least one api group")
         if not rule.get("resources"):
-            found.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
-    return found
+            yield required(f"{path}.resources", "resource rules must supply at least one resource")
 
 
-def role_binding(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.path_segment)
-    return [*found, *_binding(obj, ("Role", "ClusterRole"))]
-
-
-def cluster_role_binding(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.path_segment)
-    return [*found, *_binding(obj, ("ClusterRole",))]
-
-
-def _binding(obj: Json, kinds: tuple[str, ...]) -> Errors:
-    found: Errors = []
+def _binding(obj: Json, kinds: tuple[str, ...]) -> Causes:
     reference = obj.get("roleRef") or {}
     if reference.get("apiGroup") != _RBAC:
-        found.append(not_supported("roleRef.apiGroup", reference.get("apiGroup", ""), (_RBAC,)))
+        yield not_supported("roleRef.apiGroup", reference.get("apiGroup", ""), (_RBAC,))
     if reference.get("kind") not in kinds:
-        found.append(not_supported("roleRef.kind", reference.get("kind", ""), kinds))
-    name = reference.get("name", "")
-    if not name:
-        found.append(required("roleRef.name"))
-    else:
-        found += [invalid("roleRef.name", name, text) for text in names.path_segment(name)]
+        yield not_supported("roleRef.kind", reference.get("kind", ""), kinds)
+    yield from mandatory("roleRef.name", reference.get("name", ""), names.path_segment)
     for index, subject in enumerate(obj.get("subjects") or ()):
-        found += _subject(subject, len(kinds) > 1, f"subjects[{index}]")
-    return found
+        yield from _subject(subject, len(kinds) > 1, f"subjects[{index}]")
 
 
-def _subject(subject: Json, namespaced: bool, path: str) -> Errors:
-    found: Errors = []
+def _subject(subject: Json, namespaced: bool, path: str) -> Causes:
     name, group = subject.get("name", ""), subject.get("apiGroup", "")
     if not name:
-        found.append(required(f"{path}.name"))
+        yield required(f"{path}.name")
     match subject.get("kind"):
         case "ServiceAccount":
-            found += [invalid(f"{path}.name", name, text) for text in (names.subdomain(name) if name else ())]
+            yield from (invalid(f"{path}.name", name, text) for text in (names.subdomain(name) if name else ()))
             if group:
-                found.append(not_supported(f"{path}.apiGroup", group, ("",)))
+                yield not_supported(f"{path}.apiGroup", group, ("",))
             if not namespaced and not subject.get("namespace"):
-                found.append(required(f"{path}.namespace"))
+                yield required(f"{path}.namespace")
         case "User" | "Group":
             if group != _RBAC:
-                found.append(not_supported(f"{path}.apiGroup", group, (_RBAC,)))
+                yield not_supported(f"{path}.apiGroup", group, (_RBAC,))
         case kind:
-            found.append(not_supported(f"{path}.kind", kind or "", ("ServiceAccount", "User", "Group")))
-    return found
-
-
-def role_binding_update(new: Json, old: Json) -> Errors:
-    found = [*role_binding(new), *metadata.on_update(new["metadata"], old["metadata"])]
-    return [*found, *_same_role(new, old)]
-
-
-def cluster_role_binding_update(new: Json, old: Json) -> Errors:
-    found = [*cluster_role_binding(new), *metadata.on_update(new["metadata"], old["metadata"])]
-    return [*found, *_same_role(new, old)]
+            yield not_supported(f"{path}.kind", kind or "", ("ServiceAccount", "User", "Group"))
 
 
 def _same_role(new: Json, old: Json) -> Errors:

@@ -5,7 +5,7 @@ Of a kind that is not in the table only the metadata is validated.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from fairlead.apiserver.schema import facts
 from fairlead.apiserver.validation import admissionregistration as webhooks
@@ -29,30 +29,51 @@ from fairlead.apiserver.validation import resource as devices
 from fairlead.apiserver.validation.core import claims, config, events, namespaces, nodes, pod_status, pods, services
 from fairlead.apiserver.validation.core import persistent_volumes as persistent
 from fairlead.apiserver.validation.core import quotas as limits
-from fairlead.apiserver.validation.errors import Errors, FieldError, Json, bounded
+from fairlead.apiserver.validation.errors import Causes, Check, Errors, FieldError, Json, bounded
 
 __all__ = ["FieldError", "validate_create", "validate_status", "validate_update"]
 
-Create = Callable[[Json], Errors]
-Update = Callable[[Json, Json], Errors]
+Update = Callable[[Json, Json], Causes]
+# What is wrong with an object; the second argument is the one it replaces, None for a new one.
+Validation = Callable[[Json, Json | None], Causes]
 _RBAC = "rbac.authorization.k8s.io"
+
+
+class Rule(NamedTuple):
+    """How a kind is validated: its metadata first, then its fields."""
+
+    fields: Validation = lambda new, old: []
+    name: Check = names.subdomain
+    anew: bool = False  # whether an update validates the metadata as if the object were new
+    core: bool = True  # whether finalizers need a prefix
+
+
+METADATA_ONLY: Final = Rule()
 
 
 @bounded()
 def validate_create(group: str, version: str, kind: str, obj: Json) -> list[FieldError]:
-    rule = _RULES.get((group, kind))
-    if rule is not None:
-        return rule[0](obj)
-    return metadata.on_create(obj["metadata"], _is_namespaced(group, version, kind), names.subdomain)
+    own = _OWN.get((group, kind))
+    if own is not None:
+        return list(own(obj, None))
+    rule = _RULES.get((group, kind), METADATA_ONLY)
+    found = metadata.on_create(obj["metadata"], _is_namespaced(group, version, kind), rule.name, rule.core)
+    return [*found, *rule.fields(obj, None)]
 
 
 @bounded()
 def validate_update(group: str, version: str, kind: str, new: Json, old: Json) -> list[FieldError]:
-    found = metadata.common(new["metadata"], old["metadata"], _is_namespaced(group, version, kind))
-    rule = _RULES.get((group, kind))
-    if rule is not None:
-        return [*found, *rule[1](new, old)]
-    return [*found, *metadata.on_update(new["metadata"], old["metadata"])]
+    namespaced = _is_namespaced(group, version, kind)
+    found = metadata.common(new["metadata"], old["metadata"], namespaced)
+    own = _OWN.get((group, kind))
+    if own is not None:
+        return [*found, *own(new, old)]
+    rule = _RULES.get((group, kind), METADATA_ONLY)
+    if rule.anew:
+        found += metadata.anew(new["metadata"], old["metadata"], namespaced, rule.name, rule.core)
+    else:
+        found += metadata.on_update(new["metadata"], old["metadata"], rule.core)
+    return [*found, *rule.fields(new, old)]
 
 
 @bounded()
@@ -76,59 +97,60 @@ def _is_namespaced(group: str, version: str, kind: str) -> bool:
     return resource is not None and resource.namespaced
 
 
-_RULES: Final[dict[tuple[str, str], tuple[Create, Update]]] = {
-    ("", "ConfigMap"): (config.config_map, config.config_map_update),
-    ("", "Endpoints"): (services.endpoints, services.endpoints_update),
-    ("", "Event"): (events.core_event, events.core_event_update),
-    ("", "LimitRange"): (limits.limit_range, limits.limit_range_update),
-    ("", "Namespace"): (namespaces.namespace, namespaces.namespace_update),
-    ("", "Node"): (nodes.node, nodes.node_update),
-    ("", "PersistentVolume"): (persistent.volume, persistent.volume_update),
-    ("", "PersistentVolumeClaim"): (claims.claim, claims.claim_update),
-    ("", "Pod"): (pods.on_create, pods.on_update),
-    ("", "PodTemplate"): (pods.pod_template, pods.pod_template_update),
-    ("", "ReplicationController"): (workloads.replication_controller, workloads.replication_controller_update),
-    ("", "ResourceQuota"): (limits.quota, limits.quota_update),
-    ("", "Secret"): (config.secret, config.secret_update),
-    ("", "Service"): (services.service, services.service_update),
-    ("", "ServiceAccount"): (namespaces.service_account, namespaces.service_account_update),
-    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): (webhooks.webhooks, webhooks.webhooks_update),
-    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): (webhooks.webhooks, webhooks.webhooks_update),
-    ("apiextensions.k8s.io", "CustomResourceDefinition"): (definitions.definition, definitions.definition_update),
-    ("apiregistration.k8s.io", "APIService"): (apiregistration.api_service, apiregistration.api_service_update),
-    ("apps", "ControllerRevision"): (workloads.controller_revision, workloads.controller_revision_update),
-    ("apps", "DaemonSet"): (workloads.daemon_set, workloads.daemon_set_update),
-    ("apps", "Deployment"): (workloads.deployment, workloads.deployment_update),
-    ("apps", "ReplicaSet"): (workloads.replica_set, workloads.replica_set_update),
-    ("apps", "StatefulSet"): (workloads.stateful_set, workloads.stateful_set_update),
-    ("autoscaling", "HorizontalPodAutoscaler"): (autoscalers.autoscaler, autoscalers.autoscaler_update),
-    ("batch", "CronJob"): (jobs.cron_job, jobs.cron_job_update),
-    ("batch", "Job"): (jobs.job, jobs.job_update),
-    ("coordination.k8s.io", "Lease"): (coordination.lease, coordination.lease_update),
-    ("discovery.k8s.io", "EndpointSlice"): (services.endpoint_slice, services.endpoint_slice_update),
-    ("events.k8s.io", "Event"): (events.event, events.event_update),
-    ("networking.k8s.io", "Ingress"): (routing.ingress, routing.ingress_update),
-    ("networking.k8s.io", "IngressClass"): (routing.ingress_class, routing.ingress_class_update),
-    ("networking.k8s.io", "NetworkPolicy"): (routing.network_policy, routing.network_policy_update),
-    ("node.k8s.io", "RuntimeClass"): (node.runtime_class, node.runtime_class_update),
-    ("policy", "PodDisruptionBudget"): (policy.budget, policy.budget_update),
-    (_RBAC, "ClusterRole"): (rbac.cluster_role, rbac.cluster_role_update),
-    (_RBAC, "ClusterRoleBinding"): (rbac.cluster_role_binding, rbac.cluster_role_binding_update),
-    (_RBAC, "Role"): (rbac.role, rbac.role_update),
-    (_RBAC, "RoleBinding"): (rbac.role_binding, rbac.role_binding_update),
-    ("resource.k8s.io", "DeviceClass"): (devices.device_class, devices.device_class_update),
-    ("resource.k8s.io", "ResourceClaim"): (devices.claim, devices.claim_update),
-    ("resource.k8s.io", "ResourceClaimTemplate"): (devices.template, devices.claim_update),
-    ("resource.k8s.io", "ResourceSlice"): (devices.device_slice, devices.device_slice_update),
-    ("scheduling.k8s.io", "PriorityClass"): (scheduling.priority_class, scheduling.priority_class_update),
-    ("storage.k8s.io", "CSIDriver"): (storage.csi_driver, storage.csi_driver_update),
-    ("storage.k8s.io", "CSINode"): (storage.csi_node, storage.csi_node_update),
-    ("storage.k8s.io", "CSIStorageCapacity"): (storage.storage_capacity, storage.storage_capacity_update),
-    ("storage.k8s.io", "StorageClass"): (storage.storage_class, storage.storage_class_update),
-    ("storage.k8s.io", "VolumeAttachment"): (storage.volume_attachment, storage.volume_attachment_update),
+_RULES: Final[dict[tuple[str, str], Rule]] = {
+    ("", "ConfigMap"): Rule(config.config_map, anew=True),
+    ("", "Endpoints"): Rule(services.endpoints, anew=True),
+    ("", "Namespace"): Rule(name=names.label, anew=True),
+    ("", "PersistentVolume"): Rule(persistent.volume, anew=True),
+    ("", "PersistentVolumeClaim"): Rule(claims.claim, anew=True),
+    ("", "Pod"): Rule(pods.pod, anew=True),
+    ("", "PodTemplate"): Rule(pods.pod_template),
+    ("", "ReplicationController"): Rule(workloads.replication_controller),
+    ("", "ResourceQuota"): Rule(limits.quota),
+    ("", "Secret"): Rule(config.secret, anew=True),
+    ("", "Service"): Rule(services.service, names.label),
+    ("", "ServiceAccount"): Rule(anew=True),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): Rule(webhooks.webhooks, core=False),
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): Rule(webhooks.webhooks, core=False),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): Rule(definitions.definition, core=False),
+    ("apiregistration.k8s.io", "APIService"): Rule(apiregistration.api_service, names.path_segment),
+    ("apps", "ControllerRevision"): Rule(workloads.controller_revision, anew=True),
+    ("apps", "DaemonSet"): Rule(workloads.daemon_set),
+    ("apps", "Deployment"): Rule(workloads.deployment),
+    ("apps", "ReplicaSet"): Rule(workloads.replica_set),
+    ("apps", "StatefulSet"): Rule(workloads.stateful_set, names.label),
+    ("autoscaling", "HorizontalPodAutoscaler"): Rule(autoscalers.autoscaler),
+    ("batch", "CronJob"): Rule(jobs.cron_job),
+    ("coordination.k8s.io", "Lease"): Rule(coordination.lease, core=False),
+    ("discovery.k8s.io", "EndpointSlice"): Rule(services.endpoint_slice),
+    ("networking.k8s.io", "Ingress"): Rule(routing.ingress, anew=True),
+    ("networking.k8s.io", "NetworkPolicy"): Rule(routing.network_policy),
+    ("node.k8s.io", "RuntimeClass"): Rule(node.runtime_class, anew=True, core=False),
+    ("resource.k8s.io", "DeviceClass"): Rule(devices.device_class, anew=True),
+    ("resource.k8s.io", "ResourceClaim"): Rule(devices.claim, anew=True),
+    ("resource.k8s.io", "ResourceClaimTemplate"): Rule(devices.template, anew=True),
+    ("resource.k8s.io", "ResourceSlice"): Rule(devices.device_slice),
+    ("scheduling.k8s.io", "PriorityClass"): Rule(scheduling.priority_class),
+    ("storage.k8s.io", "CSIDriver"): Rule(storage.csi_driver),
+    ("storage.k8s.io", "StorageClass"): Rule(storage.storage_class, anew=True),
 }
-
-
+# Kinds whose metadata the server validates in another order, or not on every write: they do it themselves.
+_OWN: Final[dict[tuple[str, str], Validation]] = {
+    ("", "Event"): events.core_event,
+    ("", "LimitRange"): limits.limit_range,
+    ("", "Node"): nodes.node,
+    ("batch", "Job"): jobs.job,
+    ("events.k8s.io", "Event"): events.event,
+    ("networking.k8s.io", "IngressClass"): routing.ingress_class,
+    ("policy", "PodDisruptionBudget"): policy.budget,
+    (_RBAC, "ClusterRole"): rbac.cluster_role,
+    (_RBAC, "ClusterRoleBinding"): rbac.cluster_role_binding,
+    (_RBAC, "Role"): rbac.role,
+    (_RBAC, "RoleBinding"): rbac.role_binding,
+    ("storage.k8s.io", "CSINode"): storage.csi_node,
+    ("storage.k8s.io", "CSIStorageCapacity"): storage.storage_capacity,
+    ("storage.k8s.io", "VolumeAttachment"): storage.volume_attachment,
+}
 _STATUSES: Final[dict[tuple[str, str], Update]] = {
     ("", "Namespace"): namespaces.namespace_status,
     ("", "Node"): nodes.node_change,

@@ -8,11 +8,13 @@ from fairlead.apiserver.cel import syntax as cel_syntax
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core import scheduling as placing
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     duplicate,
     immutable,
     invalid,
+    malformed,
     not_supported,
     required,
     too_long,
@@ -36,59 +38,48 @@ _WHERE = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeS
 _A_REQUEST = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 
 
-def claim(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *_claim_spec(obj.get("spec") or {}, "spec")]
+def claim(new: Json, old: Json | None) -> Causes:
+    return _claim_spec(new.get("spec") or {}, "spec") if old is None else _same_spec(new, old)
 
 
-def claim_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    return [*found, *_fixed(new, old)]
-
-
-def template(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    spec = obj.get("spec") or {}
+def template(new: Json, old: Json | None) -> Causes:
+    if old is not None:
+        yield from _same_spec(new, old)
+        return
+    spec = new.get("spec") or {}
     meta = spec.get("metadata") or {}
-    found += metadata.labels(meta.get("labels") or {}, "spec.metadata.labels")
-    found += metadata.annotations(meta.get("annotations") or {}, "spec.metadata.annotations")
-    return [*found, *_claim_spec(spec.get("spec") or {}, "spec.spec")]
+    yield from metadata.labels(meta.get("labels") or {}, "spec.metadata.labels")
+    yield from metadata.annotations(meta.get("annotations") or {}, "spec.metadata.annotations")
+    yield from _claim_spec(spec.get("spec") or {}, "spec.spec")
 
 
-def _fixed(new: Json, old: Json) -> Errors:
+def _same_spec(new: Json, old: Json) -> Errors:
     return immutable("spec", new.get("spec"), old.get("spec"))
 
 
-def device_class(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], False, names.subdomain), *_class_spec(obj.get("spec") or {})]
-
-
-def device_class_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
-    return [*found, *_class_spec(new.get("spec") or {})]
-
-
-def _class_spec(spec: Json) -> Errors:
-    found = _each(spec.get("selectors"), _MOST, _selector, "spec.selectors")
-    return [*found, *_each(spec.get("config"), _MOST, _configuration, "spec.config")]
+def device_class(new: Json, old: Json | None) -> Causes:
+    spec = new.get("spec") or {}
+    yield from _each(spec.get("selectors"), _MOST, _selector, "spec.selectors")
+    yield from _each(spec.get("config"), _MOST, _configuration, "spec.config")
 
 
 # --- claims -----------------------------------------------------------------------------------------------------
 
 
-def _claim_spec(spec: Json, path: str) -> Errors:
+def _claim_spec(spec: Json, path: str) -> Causes:
     devices, here = spec.get("devices") or {}, f"{path}.devices"
     known = _request_names(devices)
-    found = _each(devices.get("requests"), _MOST, _request, f"{here}.requests")
-    found += _unique(devices.get("requests"), "name", f"{here}.requests")
-    found += _each(
+    yield from _each(devices.get("requests"), _MOST, _request, f"{here}.requests")
+    yield from _unique(devices.get("requests"), "name", f"{here}.requests")
+    yield from _each(
         devices.get("constraints"), _MOST, lambda each, at: _constraint(each, at, known), f"{here}.constraints"
     )
 
-    def configuration(each: Json, at: str) -> Errors:
-        return [*_references(each.get("requests"), known, f"{at}.requests"), *_configuration(each, at)]
+    def configuration(each: Json, at: str) -> Causes:
+        yield from _references(each.get("requests"), known, f"{at}.requests")
+        yield from _configuration(each, at)
 
-    return [*found, *_each(devices.get("config"), _MOST, configuration, f"{here}.config")]
+    yield from _each(devices.get("config"), _MOST, configuration, f"{here}.config")
 
 
 def _request_names(devices: Json) -> set[str]:
@@ -99,42 +90,41 @@ def _request_names(devices: Json) -> set[str]:
     return known
 
 
-def _request(request: Json, path: str) -> Errors:
-    found = _label(request.get("name", ""), f"{path}.name")
+def _request(request: Json, path: str) -> Causes:
+    yield from _label(request.get("name", ""), f"{path}.name")
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable")
     if exactly is None and not alternatives:
-        found.append(required(path, _ONE_REQUEST))
+        yield required(path, _ONE_REQUEST)
     elif exactly is not None and alternatives:
-        found.append(invalid(path, None, f"{_ONE_REQUEST}, but multiple fields are set"))
+        yield invalid(path, None, f"{_ONE_REQUEST}, but multiple fields are set")
     elif alternatives:
-
-        def alternative(each: Json, at: str) -> Errors:
-            return [*_label(each.get("name", ""), f"{at}.name"), *_device_request(each, at)]
-
-        found += _each(alternatives, _MOST_ALTERNATIVES, alternative, f"{path}.firstAvailable")
-        found += _unique(alternatives, "name", f"{path}.firstAvailable")
+        yield from _each(alternatives, _MOST_ALTERNATIVES, _alternative, f"{path}.firstAvailable")
+        yield from _unique(alternatives, "name", f"{path}.firstAvailable")
     else:
-        found += _device_request(exactly or {}, f"{path}.exactly")
-    return found
+        yield from _device_request(exactly or {}, f"{path}.exactly")
 
 
-def _device_request(request: Json, path: str) -> Errors:
+def _alternative(request: Json, path: str) -> Causes:
+    yield from _label(request.get("name", ""), f"{path}.name")
+    yield from _device_request(request, path)
+
+
+def _device_request(request: Json, path: str) -> Causes:
     name = request.get("deviceClassName", "")
-    found: Errors = [] if name else [required(f"{path}.deviceClassName")]
+    yield from [] if name else [required(f"{path}.deviceClassName")]
     if name:
-        found += [invalid(f"{path}.deviceClassName", name, text) for text in names.subdomain(name)]
-    found += _each(request.get("selectors"), _MOST, _selector, f"{path}.selectors")
+        yield from malformed(f"{path}.deviceClassName", name, names.subdomain)
+    yield from _each(request.get("selectors"), _MOST, _selector, f"{path}.selectors")
     count = request.get("count", 0)
     match request.get("allocationMode"):
         case "All":
             if count:
-                found.append(invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'"))
+                yield invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
         case "ExactCount":
             if count <= 0:
-                found.append(invalid(f"{path}.count", count, "must be greater than zero"))
+                yield invalid(f"{path}.count", count, "must be greater than zero")
         case mode:
-            found.append(not_supported(f"{path}.allocationMode", mode or "", ("All", "ExactCount")))
-    return found
+            yield not_supported(f"{path}.allocationMode", mode or "", ("All", "ExactCount"))
 
 
 def _selector(selector: Json, path: str) -> Errors:
@@ -151,139 +141,121 @@ def _selector(selector: Json, path: str) -> Errors:
     return []
 
 
-def _constraint(constraint: Json, path: str, known: set[str]) -> Errors:
-    found = _references(constraint.get("requests"), known, f"{path}.requests")
+def _constraint(constraint: Json, path: str, known: set[str]) -> Causes:
+    yield from _references(constraint.get("requests"), known, f"{path}.requests")
     attribute = constraint.get("matchAttribute")
     if attribute is None and constraint.get("distinctAttribute") is None:
         text = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
-        found.append(required(path, text))
+        yield required(path, text)
     elif attribute is not None:
         if "/" not in attribute:
-            found.append(
-                invalid(
-                    f"{path}.matchAttribute",
-                    attribute,
-                    "a fully qualified name must be a domain and a name separated by a slash",
-                )
+            yield invalid(
+                f"{path}.matchAttribute",
+                attribute,
+                "a fully qualified name must be a domain and a name separated by a slash",
             )
         else:
-            found += _qualified(attribute, f"{path}.matchAttribute")
-    return found
+            yield from _qualified(attribute, f"{path}.matchAttribute")
 
 
-def _references(given: list[str] | None, known: set[str], path: str) -> Errors:
-    found: Errors = []
+def _references(given: list[str] | None, known: set[str], path: str) -> Causes:
     seen: set[str] = set()
     for index, name in enumerate(given or ()):
         here = f"{path}[{index}]"
         parts = name.split("/")
         if len(parts) <= 2:
-            found += [each for part in parts for each in _label(part, here)]
+            yield from (each for part in parts for each in _label(part, here))
         if name not in known:
-            found.append(invalid(here, name, _A_REQUEST))
+            yield invalid(here, name, _A_REQUEST)
         if name in seen:
-            found.append(duplicate(here, name))
+            yield duplicate(here, name)
         seen.add(name)
-    return found
 
 
-def _configuration(config: Json, path: str) -> Errors:
+def _configuration(config: Json, path: str) -> Causes:
     opaque = config.get("opaque")
     if opaque is None:
-        return [required(f"{path}.opaque")]
-    found = driver_name(opaque.get("driver", ""), f"{path}.opaque.driver")
+        yield required(f"{path}.opaque")
+        return
+    yield from driver_name(opaque.get("driver", ""), f"{path}.opaque.driver")
     parameters = opaque.get("parameters")
     if parameters is None:
-        found.append(required(f"{path}.opaque.parameters"))
+        yield required(f"{path}.opaque.parameters")
     elif not isinstance(parameters, dict):
-        found.append(invalid(f"{path}.opaque.parameters", "<value omitted>", "must be a valid JSON object"))
-    return found
+        yield invalid(f"{path}.opaque.parameters", "<value omitted>", "must be a valid JSON object")
 
 
 # --- slices -----------------------------------------------------------------------------------------------------
 
 
-def device_slice(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
-    return [*found, *_slice_spec(obj.get("spec") or {}, None)]
-
-
-def device_slice_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    return [*found, *_slice_spec(new.get("spec") or {}, old.get("spec") or {})]
-
-
-def _slice_spec(spec: Json, before: Json | None) -> Errors:
-    found = driver_name(spec.get("driver", ""), "spec.driver")
+def device_slice(new: Json, old: Json | None) -> Causes:
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
+    yield from driver_name(spec.get("driver", ""), "spec.driver")
     pool = spec.get("pool") or {}
-    found += _pool(pool, "spec.pool")
-    if before is not None:
-        found += immutable("spec.pool.name", pool.get("name"), (before.get("pool") or {}).get("name"))
+    yield from _pool(pool, "spec.pool")
+    if old is not None:
+        yield from immutable("spec.pool.name", pool.get("name"), (before.get("pool") or {}).get("name"))
         for key in ("driver", "nodeName"):
-            found += immutable(f"spec.{key}", spec.get(key), before.get(key))
-    found += _where(spec)
-    found += _each(spec.get("devices"), _MOST_DEVICES, lambda each, at: _device(each, at, spec), "spec.devices")
-    return [*found, *_unique(spec.get("devices"), "name", "spec.devices")]
+            yield from immutable(f"spec.{key}", spec.get(key), before.get(key))
+    yield from _where(spec)
+    yield from _each(spec.get("devices"), _MOST_DEVICES, lambda each, at: _device(each, at, spec), "spec.devices")
+    yield from _unique(spec.get("devices"), "name", "spec.devices")
 
 
-def _pool(pool: Json, path: str) -> Errors:
-    found: Errors = []
+def _pool(pool: Json, path: str) -> Causes:
     name = pool.get("name", "")
     if not name:
-        found.append(required(f"{path}.name"))
+        yield required(f"{path}.name")
     else:
         if len(name) > _MOST_POOL_NAME:
-            found.append(too_long(f"{path}.name", _MOST_POOL_NAME))
+            yield too_long(f"{path}.name", _MOST_POOL_NAME)
         for part in name.split("/"):
-            found += [invalid(f"{path}.name", part, text) for text in names.subdomain(part)]
+            yield from malformed(f"{path}.name", part, names.subdomain)
     if pool.get("resourceSliceCount", 0) <= 0:
         count = pool.get("resourceSliceCount", 0)
-        found.append(invalid(f"{path}.resourceSliceCount", count, "must be greater than zero"))
+        yield invalid(f"{path}.resourceSliceCount", count, "must be greater than zero")
     if pool.get("generation", 0) < 0:
-        found.append(invalid(f"{path}.generation", pool["generation"], "must be greater than or equal to zero"))
-    return found
+        yield invalid(f"{path}.generation", pool["generation"], "must be greater than or equal to zero")
 
 
-def _where(spec: Json) -> Errors:
-    found: Errors = []
+def _where(spec: Json) -> Causes:
     given: list[str] = []
     node = spec.get("nodeName")
     if node:
         given.append("`nodeName`")
-        found += [invalid("spec.nodeName", node, text) for text in names.subdomain(node)]
+        yield from malformed("spec.nodeName", node, names.subdomain)
     elif node is not None:
-        found.append(invalid("spec.nodeName", node, "must be either unset or set to a non-empty string"))
+        yield invalid("spec.nodeName", node, "must be either unset or set to a non-empty string")
     selector = spec.get("nodeSelector")
     if selector is not None:
         given.append("`nodeSelector`")
-        found += placing.node_selector(selector, "spec.nodeSelector")
+        yield from placing.node_selector(selector, "spec.nodeSelector")
         terms = selector.get("nodeSelectorTerms") or []
         if len(terms) != 1:
             text = "must have exactly one node selector term"
-            found.append(invalid("spec.nodeSelector.nodeSelectorTerms", terms, text))
+            yield invalid("spec.nodeSelector.nodeSelectorTerms", terms, text)
     for key in ("allNodes", "perDeviceNodeSelection"):
         if spec.get(key):
             given.append(f"`{key}`")
         elif spec.get(key) is not None:
-            found.append(invalid(f"spec.{key}", spec[key], "must be either unset or set to true"))
+            yield invalid(f"spec.{key}", spec[key], "must be either unset or set to true")
     if not given:
-        found.append(required("spec", _WHERE))
+        yield required("spec", _WHERE)
     elif len(given) > 1:
-        found.append(invalid("spec", f"{{{', '.join(given)}}}", f"{_WHERE}, but multiple fields are set"))
-    return found
+        yield invalid("spec", f"{{{', '.join(given)}}}", f"{_WHERE}, but multiple fields are set")
 
 
-def _device(device: Json, path: str, spec: Json) -> Errors:
-    found = _label(device.get("name", ""), f"{path}.name")
+def _device(device: Json, path: str, spec: Json) -> Causes:
+    yield from _label(device.get("name", ""), f"{path}.name")
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     if len(attributes) + len(capacity) > _MOST:
         text = f"the total number of attributes and capacities must not exceed {_MOST}"
-        found.append(invalid(path, len(attributes) + len(capacity), text))
+        yield invalid(path, len(attributes) + len(capacity), text)
     for key, attribute in attributes.items():
-        found += _qualified(key, f"{path}.attributes")
-        found += _attribute(attribute, f"{path}.attributes[{key}]")
+        yield from _qualified(key, f"{path}.attributes")
+        yield from _attribute(attribute, f"{path}.attributes[{key}]")
     for key in capacity:
-        found += _qualified(key, f"{path}.capacity")
+        yield from _qualified(key, f"{path}.capacity")
     if not spec.get("perDeviceNodeSelection") and any(
         device.get(key) is not None for key in ("nodeName", "nodeSelector", "allNodes")
     ):
@@ -291,69 +263,61 @@ def _device(device: Json, path: str, spec: Json) -> Errors:
             "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in "
             "the ResourceSlice spec"
         )
-        found.append(invalid(path, None, text))
-    return found
+        yield invalid(path, None, text)
 
 
-def _attribute(attribute: Json, path: str) -> Errors:
-    found: Errors = []
+def _attribute(attribute: Json, path: str) -> Causes:
     text, version = attribute.get("string"), attribute.get("version")
     if text is not None and len(text.encode()) > _MOST_TEXT:
-        found.append(too_long(f"{path}.string", _MOST_TEXT))
+        yield too_long(f"{path}.string", _MOST_TEXT)
     if version is not None:
         if not _VERSION.fullmatch(version):
             why = "must be a string compatible with semver.org spec 2.0.0"
-            found.append(invalid(f"{path}.version", version, why))
+            yield invalid(f"{path}.version", version, why)
         if len(version.encode()) > _MOST_TEXT:
-            found.append(too_long(f"{path}.version", _MOST_TEXT))
+            yield too_long(f"{path}.version", _MOST_TEXT)
     if not attribute:
-        found.append(invalid(path, "", "exactly one value must be specified"))
+        yield invalid(path, "", "exactly one value must be specified")
     elif len(attribute) > 1:
         # The server prints its own struct.
         shown = {f"{key.title()}Value": attribute.get(key) for key in ("int", "bool", "string", "version")}
-        found.append(invalid(path, shown, "exactly one value must be specified"))
-    return found
+        yield invalid(path, shown, "exactly one value must be specified")
 
 
 # --- small ------------------------------------------------------------------------------------------------------
 
 
 def _label(name: str, path: str) -> Errors:
-    return [invalid(path, name, text) for text in names.label(name)]
+    return malformed(path, name, names.label)
 
 
-def _qualified(name: str, path: str) -> Errors:
+def _qualified(name: str, path: str) -> Causes:
     domain, slash, identifier = name.rpartition("/")
-    found: Errors = []
     if slash and not domain:
-        found.append(required(path, "the domain must not be empty"))
+        yield required(path, "the domain must not be empty")
     elif slash:
-        found += [invalid(path, domain, text) for text in names.subdomain(domain)]
+        yield from malformed(path, domain, names.subdomain)
     if not identifier:
-        found.append(required(path, "the name must not be empty"))
+        yield required(path, "the name must not be empty")
     elif not _IDENTIFIER.fullmatch(identifier):
         text = (
             "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric "
             "characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is "
             "'[A-Za-z_][A-Za-z0-9_]*')"
         )
-        found.append(invalid(path, identifier, text))
-    return found
+        yield invalid(path, identifier, text)
 
 
-def _each(items: list[Any] | None, most: int, check: Callable[[Any, str], Errors], path: str) -> Errors:
-    found = [each for index, item in enumerate(items or ()) for each in check(item, f"{path}[{index}]")]
+def _each(items: list[Any] | None, most: int, check: Callable[[Any, str], Causes], path: str) -> Causes:
+    yield from (each for index, item in enumerate(items or ()) for each in check(item, f"{path}[{index}]"))
     if items and len(items) > most:
-        found.append(too_many(path, len(items), most))
-    return found
+        yield too_many(path, len(items), most)
 
 
-def _unique(items: list[Json] | None, key: str, path: str) -> Errors:
-    found: Errors = []
+def _unique(items: list[Json] | None, key: str, path: str) -> Causes:
     seen: set[str] = set()
     for index, item in enumerate(items or ()):
         name = item.get(key, "")
         if name in seen:
-            found.append(duplicate(f"{path}[{index}]", name))
+            yield duplicate(f"{path}[{index}]", name)
         seen.add(name)
-    return found

@@ -1,39 +1,29 @@
 """Validation of the kinds of scheduling.k8s.io: PriorityClasses."""
 
-from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import (
-    Errors,
-    Json,
-    forbidden,
-    immutable,
-    not_supported,
-)
+from fairlead.apiserver.validation.errors import Causes, Json, forbidden, immutable, supported
 
 _LARGEST_PRIORITY = 1_000_000_000
 
 
-def priority_class(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
+def priority_class(new: Json, old: Json | None) -> Causes:
+    return _on_create(new) if old is None else _on_update(new, old)
+
+
+def _on_create(obj: Json) -> Causes:
     name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
     if name.startswith("system-"):
         if name not in ("system-node-critical", "system-cluster-critical"):
-            found.append(
-                forbidden(
-                    "metadata.name",
-                    "priority class names with 'system-' prefix are reserved for system use only. "
-                    f"error: {name} is not a known system priority class",
-                )
+            yield forbidden(
+                "metadata.name",
+                "priority class names with 'system-' prefix are reserved for system use only. "
+                f"error: {name} is not a known system priority class",
             )
     elif value > _LARGEST_PRIORITY:
-        found.append(forbidden("value", f"maximum allowed value of a user defined priority is {_LARGEST_PRIORITY}"))
-    policy = obj.get("preemptionPolicy")
-    if policy not in ("PreemptLowerPriority", "Never"):
-        found.append(not_supported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never")))
-    return found
+        yield forbidden("value", f"maximum allowed value of a user defined priority is {_LARGEST_PRIORITY}")
+    yield from supported("preemptionPolicy", obj.get("preemptionPolicy"), ("PreemptLowerPriority", "Never"))
 
 
-def priority_class_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+def _on_update(new: Json, old: Json) -> Causes:
     if new.get("value") != old.get("value"):
-        found.append(forbidden("value", "may not be changed in an update."))
-    return [*found, *immutable("preemptionPolicy", new.get("preemptionPolicy"), old.get("preemptionPolicy"))]
+        yield forbidden("value", "may not be changed in an update.")
+    yield from immutable("preemptionPolicy", new.get("preemptionPolicy"), old.get("preemptionPolicy"))

@@ -2,40 +2,31 @@
 
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     duplicate,
     forbidden,
     immutable,
     invalid,
+    malformed,
+    mandatory,
     nonnegative,
-    not_supported,
     required,
+    supported,
     too_long,
 )
 from fairlead.model.quantity import nanos
 
 
-def storage_class(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
-    provisioner = obj.get("provisioner", "")
-    if not provisioner:
-        found.append(required("provisioner"))
-    else:
-        found += [invalid("provisioner", provisioner, text) for text in names.qualified(provisioner.lower())]
-    if obj.get("reclaimPolicy") not in ("Delete", "Retain"):
-        found.append(not_supported("reclaimPolicy", obj.get("reclaimPolicy"), ("Delete", "Retain")))
-    if obj.get("volumeBindingMode") not in ("Immediate", "WaitForFirstConsumer"):
-        allowed = ("Immediate", "WaitForFirstConsumer")
-        found.append(not_supported("volumeBindingMode", obj.get("volumeBindingMode"), allowed))
-    return found
-
-
-def storage_class_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
-    for key in ("parameters", "provisioner", "reclaimPolicy"):
-        found += immutable(key, new.get(key), old.get(key))
-    return [*found, *immutable("volumeBindingMode", new.get("volumeBindingMode"), old.get("volumeBindingMode"))]
+def storage_class(new: Json, old: Json | None) -> Causes:
+    if old is not None:
+        keys = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
+        yield from (each for key in keys for each in immutable(key, new.get(key), old.get(key)))
+        return
+    yield from mandatory("provisioner", new.get("provisioner", ""), lambda name: names.qualified(name.lower()))
+    yield from supported("reclaimPolicy", new.get("reclaimPolicy"), ("Delete", "Retain"))
+    yield from supported("volumeBindingMode", new.get("volumeBindingMode"), ("Immediate", "WaitForFirstConsumer"))
 
 
 _MOST_NODE_ID = 192
@@ -43,34 +34,34 @@ _MOST_DRIVER_NAME = 63
 _GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
 
 
-def csi_node(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
+def csi_node(new: Json, old: Json | None) -> Causes:
+    yield from metadata.on_create(new["metadata"], False, names.subdomain)
     seen: set[str] = set()
-    for index, driver in enumerate((obj.get("spec") or {}).get("drivers") or ()):
-        found += _driver(driver, seen, f"spec.drivers[{index}]")
-    return found
+    for index, driver in enumerate((new.get("spec") or {}).get("drivers") or ()):
+        yield from _driver(driver, seen, f"spec.drivers[{index}]")
+    if old is not None:
+        yield from _same_drivers(new, old)
 
 
-def _driver(driver: Json, seen: set[str], path: str) -> Errors:
+def _driver(driver: Json, seen: set[str], path: str) -> Causes:
     name, node = driver.get("name", ""), driver.get("nodeID", "")
-    found = driver_name(name, f"{path}.name")
+    yield from driver_name(name, f"{path}.name")
     if not node:
-        found.append(required(f"{path}.nodeID"))
+        yield required(f"{path}.nodeID")
     elif len(node.encode()) > _MOST_NODE_ID:
-        found.append(invalid(f"{path}.nodeID", node, f"must be {_MOST_NODE_ID} characters or less"))
-    found += nonnegative(f"{path}.allocatable.count", (driver.get("allocatable") or {}).get("count"))
+        yield invalid(f"{path}.nodeID", node, f"must be {_MOST_NODE_ID} characters or less")
+    yield from nonnegative(f"{path}.allocatable.count", (driver.get("allocatable") or {}).get("count"))
     if name in seen:
-        found.append(duplicate(f"{path}.name", name))
+        yield duplicate(f"{path}.name", name)
     seen.add(name)
     keys: set[str] = set()
     for key in driver.get("topologyKeys") or ():
         if not key:
-            found.append(required(path))
+            yield required(path)
         if key in keys:
-            found.append(duplicate(path, key))
+            yield duplicate(path, key)
         keys.add(key)
-        found += [invalid(path, key, text) for text in names.qualified(key)]
-    return found
+        yield from malformed(path, key, names.qualified)
 
 
 def driver_name(name: str, path: str) -> Errors:
@@ -81,8 +72,7 @@ def driver_name(name: str, path: str) -> Errors:
     return [invalid(path, name, text) for text in names.subdomain(name.lower())]
 
 
-def csi_node_update(new: Json, old: Json) -> Errors:
-    found = csi_node(new)
+def _same_drivers(new: Json, old: Json) -> Causes:
     known = {driver.get("name"): driver for driver in (old.get("spec") or {}).get("drivers") or ()}
     for driver in (new.get("spec") or {}).get("drivers") or ():
         before = known.get(driver.get("name"))
@@ -95,73 +85,56 @@ def csi_node_update(new: Json, old: Json) -> Errors:
                 "TopologyKeys": driver.get("topologyKeys"),
                 "Allocatable": None,
             }
-            found.append(invalid("spec.drivers", shown, "field is immutable"))
-    return found
+            yield invalid("spec.drivers", shown, "field is immutable")
 
 
-def csi_driver(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], False, names.subdomain), *_csi_driver_spec(obj.get("spec") or {})]
+def csi_driver(new: Json, old: Json | None) -> Causes:
+    spec = new.get("spec") or {}
+    yield from _csi_driver_spec(spec)
+    if old is None:
+        return
+    before, modes = old.get("spec") or {}, spec.get("volumeLifecycleModes")
+    yield from immutable("spec.attachedRequired", spec.get("attachRequired"), before.get("attachRequired"))
+    yield from immutable("spec.volumeLifecycleModes", modes, before.get("volumeLifecycleModes"))
 
 
-def csi_driver_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    spec, before = new.get("spec") or {}, old.get("spec") or {}
-    found += _csi_driver_spec(spec)
-    found += immutable("spec.attachedRequired", spec.get("attachRequired"), before.get("attachRequired"))
-    modes = spec.get("volumeLifecycleModes")
-    return [*found, *immutable("spec.volumeLifecycleModes", modes, before.get("volumeLifecycleModes"))]
-
-
-def _csi_driver_spec(spec: Json) -> Errors:
-    found: Errors = []
-    policy = spec.get("fsGroupPolicy", "File")
-    if policy not in _GROUP_POLICIES:
-        found.append(not_supported("spec.fsGroupPolicy", policy, _GROUP_POLICIES))
+def _csi_driver_spec(spec: Json) -> Causes:
+    yield from supported("spec.fsGroupPolicy", spec.get("fsGroupPolicy", "File"), _GROUP_POLICIES)
     audiences: set[str] = set()
     for index, request in enumerate(spec.get("tokenRequests") or ()):
         path, audience = f"spec.tokenRequests[{index}]", request.get("audience", "")
         seconds = request.get("expirationSeconds")
         if audience in audiences:
-            found.append(duplicate(f"{path}.audience", audience))
+            yield duplicate(f"{path}.audience", audience)
         elif seconds is not None and seconds < 600:
             text = "may not specify a duration less than 10 minutes"
-            found.append(invalid(f"{path}.expirationSeconds", seconds, text))
+            yield invalid(f"{path}.expirationSeconds", seconds, text)
         elif seconds is not None and seconds > 2**32:
             text = "may not specify a duration larger than 2^32 seconds"
-            found.append(invalid(f"{path}.expirationSeconds", seconds, text))
+            yield invalid(f"{path}.expirationSeconds", seconds, text)
         audiences.add(audience)
     for mode in spec.get("volumeLifecycleModes") or ():
-        if mode not in ("Persistent", "Ephemeral"):
-            found.append(not_supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral")))
-    return found
+        yield from supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral"))
 
 
-def volume_attachment(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
-    spec = obj.get("spec") or {}
-    found += driver_name(spec.get("attacher", ""), "spec.attacher")
+def volume_attachment(new: Json, old: Json | None) -> Causes:
+    yield from metadata.on_create(new["metadata"], False, names.subdomain)
+    spec = new.get("spec") or {}
+    yield from driver_name(spec.get("attacher", ""), "spec.attacher")
     source = spec.get("source") or {}
     name = source.get("persistentVolumeName")
     exactly_one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
     if len(source) > 1:
-        found.append(forbidden("spec.source", exactly_one))
+        yield forbidden("spec.source", exactly_one)
     elif not source:
-        found.append(required("spec.source", exactly_one))
+        yield required("spec.source", exactly_one)
     elif name == "":
-        found.append(required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName"))
-    node = spec.get("nodeName", "")
-    found += [invalid("spec.nodeName", node, text) for text in names.subdomain(node)]
+        yield required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName")
+    yield from malformed("spec.nodeName", spec.get("nodeName", ""), names.subdomain)
     if name is not None:
-        found += [invalid("spec.source.persistentVolumeName", name, text) for text in names.subdomain(name)]
-    return found
-
-
-def volume_attachment_update(new: Json, old: Json) -> Errors:
-    found = volume_attachment(new)
-    spec = new.get("spec") or {}
-    if spec == (old.get("spec") or {}):
-        return found
-    source = spec.get("source") or {}
+        yield from malformed("spec.source.persistentVolumeName", name, names.subdomain)
+    if old is None or spec == (old.get("spec") or {}):
+        return
     # The server prints its own struct.
     shown = {
         "Attacher": spec.get("attacher", ""),
@@ -171,22 +144,23 @@ def volume_attachment_update(new: Json, old: Json) -> Errors:
         },
         "NodeName": spec.get("nodeName", ""),
     }
-    return [*found, invalid("spec", shown, "field is immutable")]
+    yield invalid("spec", shown, "field is immutable")
 
 
-def storage_capacity(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    found += metadata.selector(obj.get("nodeTopology"), "nodeTopology")
-    name = obj.get("storageClassName", "")
-    found += [invalid("storageClassName", name, text) for text in names.subdomain(name)]
+def _storage_capacity(obj: Json) -> Causes:
+    yield from metadata.on_create(obj["metadata"], True, names.subdomain)
+    yield from metadata.selector(obj.get("nodeTopology"), "nodeTopology")
+    yield from malformed("storageClassName", obj.get("storageClassName", ""), names.subdomain)
     capacity = obj.get("capacity")
     if capacity is not None and nanos(capacity) < 0:
-        found.append(invalid("capacity", capacity, "must be greater than or equal to 0"))
-    return found
+        yield invalid("capacity", capacity, "must be greater than or equal to 0")
 
 
-def storage_capacity_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    found += immutable("nodeTopology", new.get("nodeTopology"), old.get("nodeTopology"))
-    found += immutable("storageClassName", new.get("storageClassName", ""), old.get("storageClassName", ""))
-    return [*found, *storage_capacity(new)]
+def storage_capacity(new: Json, old: Json | None) -> Causes:
+    if old is None:
+        yield from _storage_capacity(new)
+        return
+    yield from metadata.on_update(new["metadata"], old["metadata"])
+    yield from immutable("nodeTopology", new.get("nodeTopology"), old.get("nodeTopology"))
+    yield from immutable("storageClassName", new.get("storageClassName", ""), old.get("storageClassName", ""))
+    yield from _storage_capacity(new)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     below,
@@ -18,6 +19,7 @@ from fairlead.apiserver.validation.errors import (
     not_supported,
     repeated,
     required,
+    supported_if_set,
 )
 
 Patterns = Callable[[str, str], Errors]
@@ -235,7 +237,7 @@ class _Place:
     with_rules: bool = True
 
 
-Rules = Callable[[Json, str, str, bool], Errors]
+Rules = Callable[[Json, str, str, bool], Causes]
 """The errors of a schema's rules, from its path, the path that forbids oldSelf, and whether it is the root."""
 Forms = Callable[[Json, str], Errors]
 """The errors in the form of a schema's rules."""
@@ -338,8 +340,7 @@ def _maps(schema: Json, path: str) -> Errors:
         found.append(invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, "must be true or undefined"))
     found += _wrong_type(schema, path, "object", "x-kubernetes-map-type")
     kind = schema.get("x-kubernetes-map-type")
-    if kind is not None and kind not in ("atomic", "granular"):
-        found.append(not_supported(f"{path}.x-kubernetes-map-type", kind, ("atomic", "granular")))
+    found += supported_if_set(f"{path}.x-kubernetes-map-type", kind, ("atomic", "granular"))
     return found
 
 
@@ -353,8 +354,7 @@ def _lists(schema: Json, path: str) -> Errors:
             found.append(invalid(f"{path}.items.x-kubernetes-list-type", inner, text))
         if items.get("type") == "object" and items.get("x-kubernetes-map-type") != "atomic":
             found.append(invalid(f"{path}.items.x-kubernetes-map-type", inner, text))
-    if kind is not None and kind not in ("atomic", "set", "map"):
-        found.append(not_supported(f"{path}.x-kubernetes-list-type", kind, ("atomic", "set", "map")))
+    found += supported_if_set(f"{path}.x-kubernetes-list-type", kind, ("atomic", "set", "map"))
     if schema.get("x-kubernetes-list-map-keys") and kind != "map":
         here, text = f"{path}.x-kubernetes-list-type", "must be map if x-kubernetes-list-map-keys is non-empty"
         found.append(required(here, text) if kind is None else invalid(here, kind, text))

@@ -4,19 +4,16 @@ Silent for pods without datasets, and where nothing is known of what fuses reque
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairlead.engine.locality import DatasetCache, readings_of
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.resources import PODS
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 
 class FuseHeadroom(Predicate):
@@ -34,7 +31,7 @@ class FuseHeadroom(Predicate):
         }
     )
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         return not table.catalog.cache.is_empty and bool(self._fuses(table, request))
 
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:
@@ -59,7 +56,7 @@ class FuseHeadroom(Predicate):
             )
         return failed
 
-    def _fuses(self, table: "NodeTable", request: Request) -> list[DatasetCache]:
+    def _fuses(self, table: NodeTable, request: Request) -> list[DatasetCache]:
         cache, annotations = table.catalog.cache, request.pod.metadata.annotations or {}
         readings = readings_of(cache, request.namespace, request.claims_for_pod, annotations)
         found = (cache.datasets[each.dataset] for each in readings)

@@ -5,17 +5,14 @@ NodeResourcesFit does that.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fairlead.engine.gpus import WHOLE_MILLI
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 
 class GpuDevices(Predicate):
@@ -27,13 +24,13 @@ class GpuDevices(Predicate):
         {ClusterEvent.NODE_ADDED, ClusterEvent.NODE_ALLOCATABLE_CHANGED, ClusterEvent.POD_REMOVED}
     )
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         if request.gpu_error:
             return True
         is_annotated = request.gpu_uncounted or bool(request.gpu.models)
         return request.gpu.count > 0 and (is_annotated or table.gpu_shares > 0)
 
-    def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
+    def rejects(self, table: NodeTable, request: Request) -> Rejection | None:
         return Rejection(self.name, request.gpu_error) if request.gpu_error else None
 
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:

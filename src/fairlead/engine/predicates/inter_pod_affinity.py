@@ -5,7 +5,6 @@ would answer them itself, any node with the wanted topology will do.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,12 +13,10 @@ from fairlead.engine.axes import Bools
 from fairlead.engine.counters import Tally
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 
 class InterPodAffinity(Predicate):
@@ -43,13 +40,13 @@ class InterPodAffinity(Predicate):
     def __init__(self, *, unlabelled_reach: bool = False) -> None:
         self._unlabelled_reach = unlabelled_reach
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         terms = request.terms
         if terms.affinity or terms.anti_affinity or terms.error:
             return True
         return bool(table.classes.carried) and any(c.tally.total for c in table.classes.shunning(request))
 
-    def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
+    def rejects(self, table: NodeTable, request: Request) -> Rejection | None:
         return Rejection(self.name, f"parsing pod: {request.terms.error}") if request.terms.error else None
 
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:

@@ -1,18 +1,15 @@
 """NodeAffinity: nodeSelector and required node affinity, after the affinity a profile adds to every pod."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fairlead.engine.node_terms import NAME_FIELD, NodeTerm, required_mask, terms_mask
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection
 from fairlead.model.selectors import IN
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 
 class NodeAffinity(Predicate):
@@ -25,7 +22,7 @@ class NodeAffinity(Predicate):
     def __init__(self, added: tuple[NodeTerm, ...] | None = None) -> None:
         self._added = added
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         return self._added is not None or bool(request.pod.spec.node_selector) or _has_required(request)
 
     def narrows(self, request: Request) -> frozenset[str] | None:
@@ -51,7 +48,7 @@ class NodeAffinity(Predicate):
             names |= frozenset.intersection(*of_term)
         return names
 
-    def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
+    def rejects(self, table: NodeTable, request: Request) -> Rejection | None:
         names = self.narrows(request)
         return Rejection(self.name, self.conflict_reason) if names is not None and not names else None
 

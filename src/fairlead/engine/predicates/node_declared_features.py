@@ -1,17 +1,14 @@
 """NodeDeclaredFeatures: what a pod's spec needs of the kubelet must be among what the node declares."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 RESTART_ALL = "RestartAllContainersOnContainerExits"
 HOST_NETWORK_USERS = "UserNamespacesHostNetworkSupport"
@@ -22,7 +19,7 @@ class NodeDeclaredFeatures(Predicate):
     reason = "node(s) didn't match Pod's required features"
     wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_FEATURES_CHANGED, ClusterEvent.POD_CHANGED})
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         return bool(self.needed(request))
 
     def needed(self, request: Request) -> frozenset[str]:

@@ -4,17 +4,14 @@
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 EVERY_ADDRESS = "0.0.0.0"
 
@@ -25,7 +22,7 @@ class NodePorts(Predicate):
     scope = Scope.ROW
     wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_REMOVED})
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         return bool(request.ports)
 
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:

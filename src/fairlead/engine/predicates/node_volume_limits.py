@@ -2,19 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.storage import Attached, ClaimError, attached_by, is_attachable
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.volumes import CsiNode
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 
 class NodeVolumeLimits(Predicate):
@@ -23,7 +20,7 @@ class NodeVolumeLimits(Predicate):
     scope = Scope.CLUSTER
     wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_REMOVED, ClusterEvent.STORAGE_CHANGED})
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         return any(is_attachable(volume) for volume in request.volumes)
 
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:
@@ -39,7 +36,7 @@ class NodeVolumeLimits(Predicate):
         }
         return (Failed(self.reason, view.among(full), False),)
 
-    def _is_full(self, table: "NodeTable", request: Request, row: int, csi_node: CsiNode) -> bool:
+    def _is_full(self, table: NodeTable, request: Request, row: int, csi_node: CsiNode) -> bool:
         limits = {
             driver.name: driver.allocatable.count
             for driver in csi_node.spec.drivers or ()
@@ -60,7 +57,7 @@ class NodeVolumeLimits(Predicate):
         return any(driver in limits and count[driver] + added > limits[driver] for driver, added in more.items())
 
 
-def _attachments(table: "NodeTable", node: str) -> set[Attached]:
+def _attachments(table: NodeTable, node: str) -> set[Attached]:
     """What the cluster itself says is attached."""
     found: set[Attached] = set()
     for attachment in table.catalog.attachments.values():

@@ -1,7 +1,7 @@
 """PodTopologySpread: placing the pod must not make a topology domain too full beside the emptiest one."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -9,12 +9,10 @@ from fairlead.engine.axes import Bools
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.spread import HARD, Counted, SpreadArgs, SpreadMemo, unparsable
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Code, Rejection
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 # What Kubernetes takes as the emptiest domain's count when there is no domain at all.
 NO_DOMAIN: Final = 2**31 - 1
@@ -44,14 +42,14 @@ class PodTopologySpread(Predicate):
     def forget(self, request: Request) -> None:
         self._spread.forget(request)
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         return bool(self._spread.constraints(table, request)) or bool(unparsable(request))
 
-    def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
+    def rejects(self, table: NodeTable, request: Request) -> Rejection | None:
         wrong = unparsable(request)
         return Rejection(self.name, f"get constraints from pod: {wrong}", Code.ERROR) if wrong else None
 
-    def counted(self, table: "NodeTable", request: Request) -> list[Counted]:
+    def counted(self, table: NodeTable, request: Request) -> list[Counted]:
         return self._spread.counted(table, request, all_keys=True)
 
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:

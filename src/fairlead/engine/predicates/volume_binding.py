@@ -5,16 +5,18 @@ else by a provisioner that can make one there and has room for it.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from fairlead.engine.axes import Bools, Ints
+from fairlead.engine.catalog import Catalog
 from fairlead.engine.node_terms import parse_terms, requirements_mask, terms_mask
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.storage import ClaimError, check_owner, find_claim, named_claims, waits_for_consumer
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection, VolumeChoice
@@ -27,10 +29,6 @@ from fairlead.model.volumes import (
     StorageClass,
     TopologyTerm,
 )
-
-if TYPE_CHECKING:
-    from fairlead.engine.catalog import Catalog
-    from fairlead.engine.table import NodeTable
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 STORAGE: Final = "storage"
@@ -52,10 +50,10 @@ class VolumeBinding(Predicate):
     scope = Scope.CLUSTER
     wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_LABELS_CHANGED, ClusterEvent.STORAGE_CHANGED})
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         return any(v.persistent_volume_claim is not None or v.ephemeral is not None for v in request.volumes)
 
-    def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
+    def rejects(self, table: NodeTable, request: Request) -> Rejection | None:
         try:
             claims = claims_of(table.catalog, request)
         except ClaimError as error:
@@ -96,7 +94,7 @@ class Search(msgspec.Struct):
     volumes: list[PersistentVolume]
 
 
-def claims_of(catalog: "Catalog", request: Request) -> Claims:
+def claims_of(catalog: Catalog, request: Request) -> Claims:
     claims = Claims([], [], [])
     pod = request.pod
     for named in named_claims(pod):
@@ -162,12 +160,10 @@ def match_volumes(view: View, waiting: Sequence[PersistentVolumeClaim]) -> Searc
             row = table.row_of.get(selected)
             elsewhere_V |= ~view.among(set() if row is None else {row})
             to_make.append((claim, everywhere_V))
-    unmatched_V = np.zeros(view.size, dtype=np.bool_)
     for claim in sorted(to_match, key=_requested_storage):
         chosen_V = _choose(view, claim, search)
         search.chosen.append((claim, chosen_V))
         to_make.append((claim, chosen_V < 0))
-        unmatched_V |= chosen_V < 0
 
     # Whether something can be made decides where anything is to be made; elsewhere the match alone did.
     nothing_V, no_space_V = np.zeros(view.size, dtype=np.bool_), np.zeros(view.size, dtype=np.bool_)
@@ -181,7 +177,7 @@ def match_volumes(view: View, waiting: Sequence[PersistentVolumeClaim]) -> Searc
     return search
 
 
-def choose_volumes(table: "NodeTable", request: Request, row: int) -> tuple[VolumeChoice, ...]:
+def choose_volumes(table: NodeTable, request: Request, row: int) -> tuple[VolumeChoice, ...]:
     """What the waiting claims of a pod get once it is placed on this row."""
     waiting = claims_of(table.catalog, request).waiting
     if not waiting:

@@ -1,20 +1,18 @@
 """VolumeRestrictions: disks that pods of a node cannot share, and claims that one pod alone may use."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.storage import ClaimError, find_claim
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection
 from fairlead.model.volumes import Volume
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 ONE_POD_ONLY: Final = "ReadWriteOncePod"
 
@@ -29,10 +27,10 @@ class VolumeRestrictions(Predicate):
     scope = Scope.CLUSTER
     wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_REMOVED, ClusterEvent.STORAGE_CHANGED})
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         return bool(request.disks or request.claims_for_pod)
 
-    def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
+    def rejects(self, table: NodeTable, request: Request) -> Rejection | None:
         try:
             for name in request.claims_for_pod:
                 find_claim(table.catalog, request.namespace, name)
@@ -52,13 +50,13 @@ class VolumeRestrictions(Predicate):
         claim_V = np.full(view.size, in_use, dtype=np.bool_) & ~disk_V
         return (Failed(self.disk_reason, disk_V, False), Failed(self.claim_reason, claim_V, False))
 
-    def claims_in_use(self, table: "NodeTable", request: Request) -> set[str]:
+    def claims_in_use(self, table: NodeTable, request: Request) -> set[str]:
         """The pod's ReadWriteOncePod claims that another pod uses."""
         return {
             name for name in self.claims_for_one(table, request) if f"{request.namespace}/{name}" in table.claim_users
         }
 
-    def claims_for_one(self, table: "NodeTable", request: Request) -> set[str]:
+    def claims_for_one(self, table: NodeTable, request: Request) -> set[str]:
         claims = {name: table.catalog.claims.get(f"{request.namespace}/{name}") for name in request.claims_for_pod}
         return {name for name, claim in claims.items() if claim and ONE_POD_ONLY in (claim.spec.access_modes or ())}
 

@@ -1,20 +1,18 @@
 """VolumeZone: a volume that carries zone or region labels is reached only from nodes with the same."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
 from fairlead.engine.storage import ClaimError, find_claim
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection
 from fairlead.model.volumes import WAIT_FOR_FIRST_CONSUMER, PersistentVolume
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 # Each key, and the key that a node may carry instead of a retired one.
 KEYS: Final = {
@@ -33,10 +31,10 @@ class VolumeZone(Predicate):
     reason = "node(s) had no available volume zone"
     wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_LABELS_CHANGED, ClusterEvent.STORAGE_CHANGED})
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         return bool(request.claims_for_pod)
 
-    def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
+    def rejects(self, table: NodeTable, request: Request) -> Rejection | None:
         try:
             self._reaches(table, request)
         except ClaimError as error:
@@ -55,7 +53,7 @@ class VolumeZone(Predicate):
             outside_V |= ~inside_V
         return (Failed(self.reason, zoned_V & outside_V, True),)
 
-    def _reaches(self, table: "NodeTable", request: Request) -> list[Reach]:
+    def _reaches(self, table: NodeTable, request: Request) -> list[Reach]:
         catalog = table.catalog
         found: list[Reach] = []
         for name in request.claims_for_pod:

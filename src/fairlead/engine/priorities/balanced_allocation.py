@@ -3,7 +3,7 @@
 75 says the pod leaves a node's balance as it was, more that it improves it, less that it worsens it.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +11,9 @@ from fairlead.engine.axes import Bools, Floats, Ints, together
 from fairlead.engine.priorities.node_resources_fit import CPU_AND_MEMORY, Weights
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.resources import is_counted, is_scalar
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 
 class NodeResourcesBalancedAllocation(Priority):
@@ -25,11 +23,11 @@ class NodeResourcesBalancedAllocation(Priority):
     def __init__(self, resources: Weights = CPU_AND_MEMORY) -> None:
         self._names = tuple(name for name, _ in resources)
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         """A pod that asks for none of the resources would only pile up on one node."""
         return any(request.needs.get(name, 0) for name in self._names)
 
-    def _amounts(self, table: "NodeTable", request: Request) -> tuple[Any, Ints, tuple[int, ...]]:
+    def _amounts(self, table: NodeTable, request: Request) -> tuple[Any, Ints, tuple[int, ...]]:
         """Where the counted resources (Q) are, what the pod adds, without and with it, and which rows they are."""
         axis = table.axis
         remembered = request.memo.get(self)

@@ -1,6 +1,6 @@
 """DataLocality: prefer nodes that cache much of what the pod's datasets weigh. Silent for pods without datasets."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -8,11 +8,8 @@ from fairlead.engine.axes import Bools, Ints
 from fairlead.engine.locality import Reading, local_values, readings_of
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope, scaled_to_best
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
-
 
 RESOLUTION: Final = 10_000
 
@@ -25,7 +22,7 @@ class DataLocality(Priority):
     # The warmest node is the best, however warm: what little is known of caches must count beside balance.
     normalises = True
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         return not table.catalog.cache.is_empty and bool(self._readings(table, request))
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
@@ -40,6 +37,6 @@ class DataLocality(Priority):
     def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
         return scaled_to_best(raw_V, feasible_V)
 
-    def _readings(self, table: "NodeTable", request: Request) -> list[Reading]:
+    def _readings(self, table: NodeTable, request: Request) -> list[Reading]:
         annotations = request.pod.metadata.annotations or {}
         return readings_of(table.catalog.cache, request.namespace, request.claims_for_pod, annotations)

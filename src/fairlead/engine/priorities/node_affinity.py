@@ -1,7 +1,7 @@
 """NodeAffinity: prefer nodes by the weights of the preferred terms they match, the profile's own included."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -9,12 +9,10 @@ from fairlead.engine.axes import Bools, Ints
 from fairlead.engine.node_terms import NodeTerm, parse_term, term_mask
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, scaled_to_best
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.pod import PreferredSchedulingTerm
 from fairlead.model.selectors import SelectorError
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 WeightedNodeTerm = tuple[NodeTerm, int]
 # Each is looked up on all nodes, so of a pod that prefers more only the first count.
@@ -40,7 +38,7 @@ class NodeAffinity(Priority):
     def __init__(self, added: tuple[WeightedNodeTerm, ...] | None = None) -> None:
         self._added = added
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         return self._added is not None or self._wishes(request) is not None
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:

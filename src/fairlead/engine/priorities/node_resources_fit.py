@@ -5,7 +5,7 @@ requested; a scalar the pod does not ask for, or a resource the node lacks, is l
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -14,11 +14,9 @@ from fairlead.engine import axes
 from fairlead.engine.axes import Bools, Ints
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.resources import CPU, MEMORY, amount, is_counted, is_scalar, scoring_requests
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 LEAST_ALLOCATED: Final = "LeastAllocated"
 MOST_ALLOCATED: Final = "MostAllocated"
@@ -66,7 +64,7 @@ class NodeResourcesFit(Priority):
         # Kubernetes' scorer does not see requests made for the whole pod.
         self._without_pod_level = without_pod_level
 
-    def _amounts(self, table: "NodeTable", request: Request) -> Amounts:
+    def _amounts(self, table: NodeTable, request: Request) -> Amounts:
         axis = table.axis
         known: Amounts | None = request.memo.get(self)
         if known is None or known.axis_version != axis.version:

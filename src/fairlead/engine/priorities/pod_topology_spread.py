@@ -4,7 +4,6 @@ A domain's count weighs more the more domains there are, so that small topologie
 """
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,10 +11,8 @@ from fairlead.engine.axes import Bools, Floats, Ids, Ints
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope, extremes
 from fairlead.engine.spread import HOSTNAME, SOFT, Counted, SpreadArgs, SpreadMemo, requires_all_keys
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 
 class PodTopologySpread(Priority):
@@ -30,10 +27,10 @@ class PodTopologySpread(Priority):
     def forget(self, request: Request) -> None:
         self._spread.forget(request)
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         return bool(self._spread.constraints(table, request))
 
-    def counted(self, table: "NodeTable", request: Request) -> list[Counted]:
+    def counted(self, table: NodeTable, request: Request) -> list[Counted]:
         return self._spread.counted(table, request, all_keys=requires_all_keys(request, self._args))
 
     def scored(self, view: View, request: Request, feasible_V: Bools) -> Bools:

@@ -6,11 +6,13 @@ from fairlead.apiserver.json_values import put
 from fairlead.apiserver.schema.internal import diff
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     forbidden,
     immutable,
     invalid,
+    malformed,
     not_supported,
     required,
 )
@@ -21,66 +23,59 @@ _MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
 
 
-def claim(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *claim_spec(obj["spec"], "spec")]
-
-
-def claim_spec(spec: Json, path: str) -> Errors:
-    found: Errors = []
+def claim_spec(spec: Json, path: str) -> Causes:
     modes = spec.get("accessModes") or ()
     if not modes:
-        found.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
-    found += metadata.selector(spec.get("selector"), f"{path}.selector")
-    found += access_modes(modes, f"{path}.accessModes")
+        yield required(f"{path}.accessModes", "at least 1 access mode is required")
+    yield from metadata.selector(spec.get("selector"), f"{path}.selector")
+    yield from access_modes(modes, f"{path}.accessModes")
     storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if storage is None:
-        found.append(required(f"{path}.resources[storage]"))
+        yield required(f"{path}.resources[storage]")
     elif nanos(storage) <= 0:
-        found.append(invalid(f"{path}.resources[storage]", storage, "must be greater than zero"))
+        yield invalid(f"{path}.resources[storage]", storage, "must be greater than zero")
     name = spec.get("storageClassName")
     if name:
-        found += [invalid(f"{path}.storageClassName", name, text) for text in names.subdomain(name)]
+        yield from malformed(f"{path}.storageClassName", name, names.subdomain)
     if spec.get("volumeMode", "Filesystem") not in VOLUME_MODES:
-        found.append(not_supported(f"{path}.volumeMode", spec["volumeMode"], VOLUME_MODES))
+        yield not_supported(f"{path}.volumeMode", spec["volumeMode"], VOLUME_MODES)
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     for key, given in (("dataSource", source), ("dataSourceRef", reference)):
         if given is not None:
-            found += _data_source(given, f"{path}.{key}")
+            yield from _data_source(given, f"{path}.{key}")
     if source is not None and reference is not None:
         if reference.get("namespace"):
-            found.append(invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified"))
+            yield invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified")
         elif any(source.get(key) != reference.get(key) for key in ("apiGroup", "kind", "name")):
-            found.append(invalid(path, {}, "must match dataSourceRef"))
+            yield invalid(path, {}, "must match dataSourceRef")
     name = spec.get("volumeAttributesClassName")
     if name:
-        found += [invalid(f"{path}.volumeAttributesClassName", name, text) for text in names.subdomain(name)]
-    return found
+        yield from malformed(f"{path}.volumeAttributesClassName", name, names.subdomain)
 
 
-def _data_source(given: Json, path: str) -> Errors:
-    found: Errors = [required(f"{path}.{key}") for key in ("name", "kind") if not given.get(key)]
+def _data_source(given: Json, path: str) -> Causes:
+    yield from (required(f"{path}.{key}") for key in ("name", "kind") if not given.get(key))
     group, kind = given.get("apiGroup") or "", given.get("kind", "")
     if not group and kind != "PersistentVolumeClaim":
         detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-        found.append(invalid(path, kind, detail))
+        yield invalid(path, kind, detail)
     if group:
-        found += [invalid(f"{path}.apiGroup", group, text) for text in names.subdomain(group)]
+        yield from malformed(f"{path}.apiGroup", group, names.subdomain)
     space = given.get("namespace")
     if space:
-        found += [invalid(f"{path}.namespace", space, text) for text in names.label(space)]
-    return found
+        yield from malformed(f"{path}.namespace", space, names.label)
 
 
-def access_modes(modes: list[str] | tuple[str, ...], path: str) -> Errors:
-    found: Errors = [not_supported(path, mode, _MODES) for mode in modes if mode not in _MODES]
+def access_modes(modes: list[str] | tuple[str, ...], path: str) -> Causes:
+    yield from (not_supported(path, mode, _MODES) for mode in modes if mode not in _MODES)
     if "ReadWriteOncePod" in modes and any(mode in _MODES[:3] for mode in modes):
-        found.append(forbidden(path, "may not use ReadWriteOncePod with other access modes"))
-    return found
+        yield forbidden(path, "may not use ReadWriteOncePod with other access modes")
 
 
-def claim_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    found += claim_spec(new["spec"], "spec")
+def claim(new: Json, old: Json | None) -> Causes:
+    yield from claim_spec(new["spec"], "spec")
+    if old is None:
+        return
     spec, before = dict(new["spec"]), dict(old["spec"])
     if not before.get("volumeName"):
         put(before, "volumeName", spec)
@@ -93,12 +88,12 @@ def claim_update(new: Json, old: Json) -> Errors:
         detail = (
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
         )
-        found.append(forbidden("spec", f"{detail}\n{diff('PersistentVolumeClaimSpec', before, spec)}"))
+        yield forbidden("spec", f"{detail}\n{diff('PersistentVolumeClaimSpec', before, spec)}")
     size, was = (_storage(each["spec"]) for each in (new, old))
     capacity = ((old.get("status") or {}).get("capacity") or {}).get("storage", "0")
     if nanos(size) < nanos(was) and nanos(size) <= nanos(capacity):
-        found.append(forbidden("spec.resources.requests.storage", "field can not be less than status.capacity"))
-    return [*found, *immutable("volumeMode", new["spec"].get("volumeMode"), old["spec"].get("volumeMode"))]
+        yield forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
+    yield from immutable("volumeMode", new["spec"].get("volumeMode"), old["spec"].get("volumeMode"))
 
 
 def _storage(spec: Json) -> str:
@@ -120,22 +115,21 @@ _RESIZES: Final = (
 )  # fmt: skip
 
 
-def claim_status(new: Json, old: Json) -> Errors:
+def claim_status(new: Json, old: Json) -> Causes:
     status = new.get("status") or {}
-    found = _basic(status.get("capacity") or {}, "status.capacity")
+    yield from _basic(status.get("capacity") or {}, "status.capacity")
     path = "status.allocatedResourceStatuses"
     for name, value in (status.get("allocatedResourceStatuses") or {}).items():
-        found += _claim_key(name, path)
+        yield from _claim_key(name, path)
         if value not in _RESIZES:
-            found.append(not_supported(path, name, sorted(_RESIZES)))
+            yield not_supported(path, name, sorted(_RESIZES))
     path = "status.allocatedResources"
     for name, quantity in (status.get("allocatedResources") or {}).items():
-        found += _claim_key(name, path) or _basic({name: quantity}, path)
-    return found
+        yield from _claim_key(name, path) or _basic({name: quantity}, path)
 
 
 def _claim_key(name: str, path: str) -> Errors:
-    found: Errors = [invalid(path, name, text) for text in names.qualified(name)]
+    found: Errors = malformed(path, name, names.qualified)
     if not found and is_native(name) and name != "storage":
         found.append(not_supported(path, name, ("storage",)))
     return found

@@ -3,13 +3,15 @@
 import base64
 import json
 
-from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     forbidden,
     immutable,
     invalid,
+    malformed,
     required,
     too_long,
 )
@@ -17,40 +19,31 @@ from fairlead.apiserver.validation.errors import (
 MOST_BYTES = 1024 * 1024
 
 
-def config_map(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *_config_data(obj)]
-
-
-def _config_data(obj: Json) -> Errors:
-    found: Errors = []
+def _config_data(obj: Json) -> Causes:
     data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
     size = 0
     for key, value in data.items():
-        found += [invalid(f"data[{key}]", key, text) for text in names.config_key(key)]
+        yield from malformed(f"data[{key}]", key, names.config_key)
         if key in binary:
-            found.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+            yield invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
         size += len(value.encode())
     for key, value in binary.items():
-        found += [invalid(f"binaryData[{key}]", key, text) for text in names.config_key(key)]
+        yield from malformed(f"binaryData[{key}]", key, names.config_key)
         size += len(base64.b64decode(value))
     if size > MOST_BYTES:
-        found.append(too_long("", MOST_BYTES))
-    return found
+        yield too_long("", MOST_BYTES)
 
 
-def config_map_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    found += _frozen(new, old, ("data", "binaryData"))
-    return [*found, *_config_data(new)]
+def config_map(new: Json, old: Json | None) -> Errors:
+    return [*_frozen(new, old, ("data", "binaryData")), *_config_data(new)]
 
 
-def _frozen(new: Json, old: Json, keys: tuple[str, ...]) -> Errors:
-    if not old.get("immutable"):
-        return []
+def _frozen(new: Json, old: Json | None, keys: tuple[str, ...]) -> Causes:
+    if old is None or not old.get("immutable"):
+        return
     text = "field is immutable when `immutable` is set"
-    found: Errors = [] if new.get("immutable") else [forbidden("immutable", text)]
-    return [*found, *(forbidden(key, text) for key in keys if new.get(key) != old.get(key))]
+    yield from [] if new.get("immutable") else [forbidden("immutable", text)]
+    yield from (forbidden(key, text) for key in keys if new.get(key) != old.get(key))
 
 
 _SECRET_KEYS = {
@@ -60,37 +53,31 @@ _SECRET_KEYS = {
 }
 
 
-def secret(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *_secret_data(obj)]
-
-
-def _secret_data(obj: Json) -> Errors:
-    found: Errors = []
+def _secret_data(obj: Json) -> Causes:
     data = obj.get("data") or {}
     for key in data:
-        found += [invalid(f"data[{key}]", key, text) for text in names.config_key(key)]
+        yield from malformed(f"data[{key}]", key, names.config_key)
     if sum(len(base64.b64decode(value)) for value in data.values()) > MOST_BYTES:
-        found.append(too_long("data", MOST_BYTES))
+        yield too_long("data", MOST_BYTES)
     match obj.get("type"):
         case "kubernetes.io/service-account-token":
             if not (obj["metadata"].get("annotations") or {}).get("kubernetes.io/service-account.name"):
-                found.append(required("metadata.annotations[kubernetes.io/service-account.name]"))
+                yield required("metadata.annotations[kubernetes.io/service-account.name]")
         case "kubernetes.io/dockercfg" | "kubernetes.io/dockerconfigjson":
             key = _SECRET_KEYS[obj["type"]]
             if key not in data:
-                found.append(required(f"data[{key}]"))
+                yield required(f"data[{key}]")
             else:
-                found += _json_secret(base64.b64decode(data[key]), f"data[{key}]")
+                yield from _json_secret(base64.b64decode(data[key]), f"data[{key}]")
         case "kubernetes.io/basic-auth":
             if "username" not in data and "password" not in data:
-                found += [required("data[username]"), required("data[password]")]
+                yield required("data[username]")
+                yield required("data[password]")
         case "kubernetes.io/ssh-auth":
             if not data.get("ssh-privatekey"):
-                found.append(required("data[ssh-privatekey]"))
+                yield required("data[ssh-privatekey]")
         case "kubernetes.io/tls":
-            found += [required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in data]
-    return found
+            yield from (required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in data)
 
 
 def _json_secret(content: bytes, path: str) -> Errors:
@@ -103,8 +90,7 @@ def _json_secret(content: bytes, path: str) -> Errors:
     return []
 
 
-def secret_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    found += immutable("type", new.get("type"), old.get("type"))
-    found += _frozen(new, old, ("data",))
-    return [*found, *_secret_data(new)]
+def secret(new: Json, old: Json | None) -> Causes:
+    yield from (immutable("type", new.get("type"), old.get("type")) if old is not None else [])
+    yield from _frozen(new, old, ("data",))
+    yield from _secret_data(new)

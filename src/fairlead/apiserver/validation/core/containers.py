@@ -8,16 +8,20 @@ from fairlead.apiserver.validation.core import security
 from fairlead.apiserver.validation.core.downward import field_ref, resource_ref
 from fairlead.apiserver.validation.core.volumes import devices, mounts
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     duplicate,
     forbidden,
     invalid,
+    malformed,
+    mandatory,
     nonnegative,
     not_found,
     not_supported,
     one_of,
     required,
+    supported,
     too_many,
 )
 from fairlead.apiserver.validation.paths import no_backsteps
@@ -48,86 +52,81 @@ class Around:
     has_os: bool
 
 
-def containers(given: list[Json], around: Around, path: str) -> Errors:
+def containers(given: list[Json], around: Around, path: str) -> Causes:
     if not given:
-        return [required(path)]
-    found: Errors = []
+        yield required(path)
+        return
     seen: set[str] = set()
     for index, container in enumerate(given):
         here = f"{path}[{index}]"
-        found += _container(container, around, here)
+        yield from _container(container, around, here)
         name = container.get("name", "")
         if name in seen:
-            found.append(duplicate(f"{here}.name", name))
+            yield duplicate(f"{here}.name", name)
         seen.add(name)
         if "lifecycle" in container:
-            found += _lifecycle(container["lifecycle"], around, f"{here}.lifecycle")
+            yield from _lifecycle(container["lifecycle"], around, f"{here}.lifecycle")
         for kind in _PROBES:
             if kind in container:
-                found += _probe(container[kind], kind, around, f"{here}.{kind}")
+                yield from _probe(container[kind], kind, around, f"{here}.{kind}")
         if "restartPolicy" in container or "restartPolicyRules" in container:
-            found += _restarting(container, here)
+            yield from _restarting(container, here)
     if any("ports" in container for container in given):
-        found += _host_ports(given, path)
-    return found
+        yield from _host_ports(given, path)
 
 
-def init_containers(given: list[Json], others: list[Json], around: Around, path: str) -> Errors:
-    found: Errors = []
+def init_containers(given: list[Json], others: list[Json], around: Around, path: str) -> Causes:
     seen = {container.get("name", "") for container in others}
     for index, container in enumerate(given):
         here = f"{path}[{index}]"
-        found += _container(container, around, here)
+        yield from _container(container, around, here)
         if "restartPolicy" in container or "restartPolicyRules" in container:
-            found += _restarting(container, here)
+            yield from _restarting(container, here)
         name = container.get("name", "")
         if name in seen:
-            found.append(duplicate(f"{here}.name", name))
+            yield duplicate(f"{here}.name", name)
         elif name:
             seen.add(name)
-        found += _host_ports([container], path)
+        yield from _host_ports([container], path)
         sidecar = container.get("restartPolicy") == "Always"
         for kind in ("lifecycle", *_PROBES):
             if kind not in container:
                 continue
             if not sidecar:
                 detail = "may not be set for init containers without restartPolicy=Always"
-                found.append(forbidden(f"{here}.{kind}", detail))
+                yield forbidden(f"{here}.{kind}", detail)
             elif kind == "lifecycle":
-                found += _lifecycle(container[kind], around, f"{here}.{kind}")
+                yield from _lifecycle(container[kind], around, f"{here}.{kind}")
             else:
-                found += _probe(container[kind], kind, around, f"{here}.{kind}")
+                yield from _probe(container[kind], kind, around, f"{here}.{kind}")
         for at, policy in enumerate(container.get("resizePolicy") or ()):
             if not sidecar and policy.get("restartPolicy") == "RestartContainer":
                 detail = "must not be set to 'RestartContainer' for non-sidecar initContainers"
-                found.append(invalid(f"{here}.resizePolicy[{at}].restartPolicy", "RestartContainer", detail))
-    return found
+                yield invalid(f"{here}.resizePolicy[{at}].restartPolicy", "RestartContainer", detail)
 
 
-def ephemeral_containers(given: list[Json], spec: Json, around: Around, path: str) -> Errors:
+def ephemeral_containers(given: list[Json], spec: Json, around: Around, path: str) -> Causes:
     others = {each.get("name", "") for kind in ("containers", "initContainers") for each in spec.get(kind) or ()}
     seen = set(others)
-    found: Errors = []
     for index, container in enumerate(given):
         here = f"{path}[{index}]"
-        found += _container({"resources": {}, **container}, around, here)
-        found += untidy_image(container, here)
+        yield from _container({"resources": {}, **container}, around, here)
+        yield from untidy_image(container, here)
         name = container.get("name", "")
         if name in seen:
-            found.append(duplicate(f"{here}.name", name))
+            yield duplicate(f"{here}.name", name)
         seen.add(name)
         target = container.get("targetContainerName", "")
         if target and target not in others:
-            found.append(not_found(f"{here}.targetContainerName", target))
+            yield not_found(f"{here}.targetContainerName", target)
         detail = "cannot be set for an Ephemeral Container"
-        found += [
+        yield from (
             forbidden(f"{here}.{key}", detail) for key, value in container.items() if value and key not in _LOOKING
-        ]
+        )
         for at, mount in enumerate(container.get("volumeMounts") or ()):
             for key in ("subPath", "subPathExpr"):
                 if mount.get(key):
-                    found.append(forbidden(f"{here}.volumeMounts[{at}].{key}", detail))
-    return found
+                    yield forbidden(f"{here}.volumeMounts[{at}].{key}", detail)
 
 
 def untidy_image(container: Json, path: str) -> Errors:
@@ -137,186 +136,153 @@ def untidy_image(container: Json, path: str) -> Errors:
     return [invalid(f"{path}.image", image, "must not have leading or trailing whitespace")]
 
 
-def _container(container: Json, around: Around, path: str) -> Errors:
-    found: Errors = []
+def _container(container: Json, around: Around, path: str) -> Causes:
     name = container.get("name", "")
     if not name:
-        found.append(required(f"{path}.name"))
+        yield required(f"{path}.name")
     else:
         problems = names.label(name)
         if problems:
-            found += [invalid(f"{path}.name", name, text) for text in problems]
+            yield from (invalid(f"{path}.name", name, text) for text in problems)
     if not container.get("image"):
-        found.append(required(f"{path}.image"))
+        yield required(f"{path}.image")
     if container.get("terminationMessagePolicy") not in _MESSAGES:
-        found += one_of(f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _MESSAGES)
+        yield from one_of(f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _MESSAGES)
     if "ports" in container:
-        found += _ports(container["ports"], f"{path}.ports")
+        yield from _ports(container["ports"], f"{path}.ports")
     if "env" in container:
-        found += _env(container["env"], f"{path}.env")
+        yield from _env(container["env"], f"{path}.env")
     for index, source in enumerate(container.get("envFrom") or ()):
-        found += _env_from(source, index, f"{path}.envFrom")
+        yield from _env_from(source, index, f"{path}.envFrom")
     if "volumeMounts" in container:
-        found += mounts(container, around.volumes, path)
+        yield from mounts(container, around.volumes, path)
     if "volumeDevices" in container:
-        found += devices(container, around.volumes, path)
+        yield from devices(container, around.volumes, path)
     if container.get("imagePullPolicy") not in _PULL:
-        found += one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL)
-    found += requirements(container["resources"], f"{path}.resources", around.claims)
+        yield from one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL)
+    yield from requirements(container["resources"], f"{path}.resources", around.claims)
     if "resizePolicy" in container:
-        found += _resizing(container["resizePolicy"], around.restart, f"{path}.resizePolicy")
+        yield from _resizing(container["resizePolicy"], around.restart, f"{path}.resizePolicy")
     if "securityContext" in container:
-        found += security.of_container(container, path, around.host_users)
-    return found
+        yield from security.of_container(container, path, around.host_users)
 
 
-def _restarting(container: Json, path: str) -> Errors:
+def _restarting(container: Json, path: str) -> Causes:
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
-    found: Errors = []
     if policy is None:
         if rules:
             detail = "must specify restartPolicy when restart rules are used"
-            found.append(required(f"{path}.restartPolicy", detail))
+            yield required(f"{path}.restartPolicy", detail)
     elif policy not in _RESTART:
-        found.append(not_supported(f"{path}.restartPolicy", policy, _RESTART))
+        yield not_supported(f"{path}.restartPolicy", policy, _RESTART)
     if len(rules) > 20:
-        found.append(too_many(f"{path}.restartPolicyRules", len(rules), 20))
+        yield too_many(f"{path}.restartPolicyRules", len(rules), 20)
     for index, rule in enumerate(rules):
         here = f"{path}.restartPolicyRules[{index}]"
-        if rule.get("action", "") not in ("Restart", "RestartAllContainers"):
-            found.append(not_supported(f"{here}.action", rule.get("action", ""), ("Restart", "RestartAllContainers")))
+        yield from supported(f"{here}.action", rule.get("action", ""), ("Restart", "RestartAllContainers"))
         codes = rule.get("exitCodes")
         if codes is None:
-            found.append(required(f"{here}.exitCodes", "must be specified"))
+            yield required(f"{here}.exitCodes", "must be specified")
             continue
-        if codes.get("operator", "") not in ("In", "NotIn"):
-            found.append(not_supported(f"{here}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn")))
+        yield from supported(f"{here}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
         if len(codes.get("values") or ()) > 255:
-            found.append(too_many(f"{here}.exitCodes.values", len(codes["values"]), 255))
-    return found
+            yield too_many(f"{here}.exitCodes.values", len(codes["values"]), 255)
 
 
-def _resizing(policies: list[Json], restart: str, path: str) -> Errors:
-    found: Errors = []
+def _resizing(policies: list[Json], restart: str, path: str) -> Causes:
     seen: set[str] = set()
     for index, policy in enumerate(policies):
         resource, policy_name = policy.get("resourceName", ""), policy.get("restartPolicy", "")
         if resource in seen:
-            found.append(duplicate(f"{path}[{index}]", resource))
+            yield duplicate(f"{path}[{index}]", resource)
         seen.add(resource)
-        found += one_of(path, resource, ("cpu", "memory"))
-        found += one_of(path, policy_name, ("NotRequired", "RestartContainer"))
+        yield from one_of(path, resource, ("cpu", "memory"))
+        yield from one_of(path, policy_name, ("NotRequired", "RestartContainer"))
         if restart == "Never" and policy_name != "NotRequired":
             detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
-            found.append(invalid(path, policy_name, detail))
-    return found
+            yield invalid(path, policy_name, detail)
 
 
-def _ports(ports: list[Json], path: str) -> Errors:
-    found: Errors = []
+def _ports(ports: list[Json], path: str) -> Causes:
     seen: set[str] = set()
     for index, port in enumerate(ports):
         name, number, host = port.get("name"), port.get("containerPort", 0), port.get("hostPort", 0)
         if name:
             problems = names.port_name(name)
             if problems:
-                found += [invalid(f"{path}[{index}].name", name, text) for text in problems]
+                yield from (invalid(f"{path}[{index}].name", name, text) for text in problems)
             elif name in seen:
-                found.append(duplicate(f"{path}[{index}].name", name))
+                yield duplicate(f"{path}[{index}].name", name)
             else:
                 seen.add(name)
         if number == 0:
-            found.append(required(f"{path}[{index}].containerPort"))
+            yield required(f"{path}[{index}].containerPort")
         elif not 0 < number < 65536:
-            found += [invalid(f"{path}[{index}].containerPort", number, text) for text in names.port_number(number)]
+            yield from malformed(f"{path}[{index}].containerPort", number, names.port_number)
         if host and not 0 < host < 65536:
-            found += [invalid(f"{path}[{index}].hostPort", host, text) for text in names.port_number(host)]
+            yield from malformed(f"{path}[{index}].hostPort", host, names.port_number)
         if port.get("protocol") not in _PROTOCOLS:
-            found += one_of(f"{path}[{index}].protocol", port.get("protocol"), _PROTOCOLS)
-    return found
+            yield from one_of(f"{path}[{index}].protocol", port.get("protocol"), _PROTOCOLS)
 
 
-def _host_ports(given: list[Json], path: str) -> Errors:
+def _host_ports(given: list[Json], path: str) -> Causes:
     """No two containers may have the same host port."""
-    found: Errors = []
     seen: set[str] = set()
     for index, container in enumerate(given):
         for at, port in enumerate(container.get("ports") or ()):
             if port.get("hostPort"):
                 key = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{port['hostPort']}"
                 if key in seen:
-                    found.append(duplicate(f"{path}[{index}].ports[{at}].hostPort", key))
+                    yield duplicate(f"{path}[{index}].ports[{at}].hostPort", key)
                 seen.add(key)
-    return found
 
 
-def _env(variables: list[Json], path: str) -> Errors:
-    found: Errors = []
+def _env(variables: list[Json], path: str) -> Causes:
     for index, variable in enumerate(variables):
-        name = variable.get("name")
-        if not name:
-            found.append(required(f"{path}[{index}].name"))
-        else:
-            found += [invalid(f"{path}[{index}].name", name, text) for text in names.env_name(name)]
+        yield from mandatory(f"{path}[{index}].name", variable.get("name"), names.env_name)
         if "valueFrom" in variable:
-            found += _value_from(variable, f"{path}[{index}].valueFrom")
-    return found
+            yield from _value_from(variable, f"{path}[{index}].valueFrom")
 
 
-def _value_from(variable: Json, path: str) -> Errors:
-    found: Errors = []
+def _value_from(variable: Json, path: str) -> Causes:
     source = variable["valueFrom"]
     if "fieldRef" in source:
-        found += field_ref(source["fieldRef"], f"{path}.fieldRef")
+        yield from field_ref(source["fieldRef"], f"{path}.fieldRef")
     if "resourceFieldRef" in source:
-        found += resource_ref(source["resourceFieldRef"], f"{path}.resourceFieldRef")
+        yield from resource_ref(source["resourceFieldRef"], f"{path}.resourceFieldRef")
     for kind in ("configMapKeyRef", "secretKeyRef"):
         if kind in source:
-            name = source[kind].get("name", "")
-            found += [invalid(f"{path}.{kind}.name", name, text) for text in names.subdomain(name)]
-            key = source[kind].get("key")
-            if not key:
-                found.append(required(f"{path}.{kind}.key"))
-            else:
-                found += [invalid(f"{path}.{kind}.key", key, text) for text in names.config_key(key)]
+            yield from malformed(f"{path}.{kind}.name", source[kind].get("name", ""), names.subdomain)
+            yield from mandatory(f"{path}.{kind}.key", source[kind].get("key"), names.config_key)
     if "fileKeyRef" in source:
-        found += _file_key(source["fileKeyRef"], f"{path}.fileKeyRef")
+        yield from _file_key(source["fileKeyRef"], f"{path}.fileKeyRef")
     count = len(source)
     if count == 0:
-        found.append(
-            invalid(
-                path,
-                "",
-                "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, "
-                "`secretKeyRef` or `fileKeyRef`",
-            )
+        yield invalid(
+            path,
+            "",
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
         )
     elif variable.get("value"):
-        found.append(invalid(path, "", "may not be specified when `value` is not empty"))
+        yield invalid(path, "", "may not be specified when `value` is not empty")
     elif count > 1:
-        found.append(invalid(path, "", "may not have more than one field specified at a time"))
-    return found
+        yield invalid(path, "", "may not have more than one field specified at a time")
 
 
-def _file_key(reference: Json, path: str) -> Errors:
-    found: Errors = []
+def _file_key(reference: Json, path: str) -> Causes:
     for key, check in (("key", names.env_name), ("volumeName", names.label)):
-        value = reference.get(key, "")
-        if not value:
-            found.append(required(f"{path}.{key}"))
-        else:
-            found += [invalid(f"{path}.{key}", value, text) for text in check(value)]
+        yield from mandatory(f"{path}.{key}", reference.get(key, ""), check)
     if not reference.get("path"):
-        return [*found, required(f"{path}.path")]
-    return [*found, *no_backsteps(reference["path"], f"{path}.path")]
+        yield required(f"{path}.path")
+        return
+    yield from no_backsteps(reference["path"], f"{path}.path")
 
 
-def file_keys(spec: Json, path: str) -> Errors:
+def file_keys(spec: Json, path: str) -> Causes:
     """A variable read from a file is read from an empty directory that the pod fills."""
     if not any("env" in each for kind in ("initContainers", "containers") for each in spec.get(kind) or ()):
-        return []
+        return
     sources = {volume.get("name", ""): volume for volume in spec.get("volumes") or ()}
-    found: Errors = []
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(kind) or ()):
             for at, variable in enumerate(container.get("env") or ()):
@@ -328,84 +294,76 @@ def file_keys(spec: Json, path: str) -> Errors:
                     reference.get("volumeName", ""),
                 )
                 if name not in sources:
-                    found.append(not_found(here, name))
+                    yield not_found(here, name)
                 elif "emptyDir" not in sources[name]:
-                    found.append(invalid(here, name, "referenced volume must be of type emptyDir"))
-    return found
+                    yield invalid(here, name, "referenced volume must be of type emptyDir")
 
 
-def _env_from(source: Json, index: int, whole: str) -> Errors:
-    found: Errors = []
+def _env_from(source: Json, index: int, whole: str) -> Causes:
     path = f"{whole}[{index}]"
     prefix = source.get("prefix")
     if prefix:
-        found += [invalid(f"{path}.prefix", prefix, text) for text in names.env_name(prefix)]
+        yield from malformed(f"{path}.prefix", prefix, names.env_name)
     kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
     for kind in kinds:
         name = source[kind].get("name", "")
         if not name:
-            found.append(required(f"{path}.{kind}.name"))
+            yield required(f"{path}.{kind}.name")
         else:
-            found += [invalid(f"{path}.{kind}.name", name, text) for text in names.subdomain(names.beginning(name))]
+            yield from (invalid(f"{path}.{kind}.name", name, text) for text in names.subdomain(names.beginning(name)))
     if not kinds:
-        found.append(invalid(whole, "", "must specify one of: `configMapRef` or `secretRef`"))
+        yield invalid(whole, "", "must specify one of: `configMapRef` or `secretRef`")
     elif len(kinds) > 1:
-        found.append(invalid(whole, "", "may not have more than one field specified at a time"))
-    return found
+        yield invalid(whole, "", "may not have more than one field specified at a time")
 
 
-def _lifecycle(lifecycle: Json, around: Around, path: str) -> Errors:
-    found: Errors = []
+def _lifecycle(lifecycle: Json, around: Around, path: str) -> Causes:
     for kind in ("postStart", "preStop"):
         if kind in lifecycle:
-            found += _handler(lifecycle[kind], around, f"{path}.{kind}")
+            yield from _handler(lifecycle[kind], around, f"{path}.{kind}")
     if "stopSignal" in lifecycle and not around.has_os:
         detail = "may not be set for containers with empty `spec.os.name`"
-        found.append(forbidden(f"{path}.stopSignal", detail))
-    return found
+        yield forbidden(f"{path}.stopSignal", detail)
 
 
-def _probe(probe: Json, kind: str, around: Around, path: str) -> Errors:
-    found = _handler(probe, around, path)
+def _probe(probe: Json, kind: str, around: Around, path: str) -> Causes:
+    yield from _handler(probe, around, path)
     for key in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"):
-        found += nonnegative(f"{path}.{key}", probe.get(key, 0))
+        yield from nonnegative(f"{path}.{key}", probe.get(key, 0))
     grace = probe.get("terminationGracePeriodSeconds")
     if grace is not None and grace <= 0:
-        found.append(invalid(f"{path}.terminationGracePeriodSeconds", grace, "must be greater than 0"))
+        yield invalid(f"{path}.terminationGracePeriodSeconds", grace, "must be greater than 0")
     if kind == "readinessProbe":
         if grace is not None:
-            found.append(invalid(f"{path}.terminationGracePeriodSeconds", grace, "must not be set for readinessProbes"))
+            yield invalid(f"{path}.terminationGracePeriodSeconds", grace, "must not be set for readinessProbes")
     elif probe.get("successThreshold") != 1:
-        found.append(invalid(f"{path}.successThreshold", probe.get("successThreshold"), "must be 1"))
-    return found
+        yield invalid(f"{path}.successThreshold", probe.get("successThreshold"), "must be 1")
 
 
-def _handler(handler: Json, around: Around, path: str) -> Errors:
+def _handler(handler: Json, around: Around, path: str) -> Causes:
     kinds = [kind for kind in _HANDLERS if handler.get(kind) is not None]
     if not kinds:
-        return [required(path, "must specify a handler type")]
-    found: Errors = []
+        yield required(path, "must specify a handler type")
+        return
     kind = kinds[0]
     action = handler[kind]
     match kind:
         case "exec":
             if not action.get("command"):
-                found.append(required(f"{path}.exec.command"))
+                yield required(f"{path}.exec.command")
         case "httpGet":
-            found += port_or_name(action.get("port"), f"{path}.httpGet.port")
-            if action.get("scheme") not in ("HTTP", "HTTPS"):
-                found.append(not_supported(f"{path}.httpGet.scheme", action.get("scheme"), ("HTTP", "HTTPS")))
+            yield from port_or_name(action.get("port"), f"{path}.httpGet.port")
+            yield from supported(f"{path}.httpGet.scheme", action.get("scheme"), ("HTTP", "HTTPS"))
             for header in action.get("httpHeaders") or ():
-                name = header.get("name", "")
-                found += [invalid(f"{path}.httpGet.httpHeaders", name, text) for text in names.http_header(name)]
+                yield from malformed(f"{path}.httpGet.httpHeaders", header.get("name", ""), names.http_header)
         case "tcpSocket" | "grpc":
-            found += port_or_name(action.get("port"), f"{path}.{kind}.port")
+            yield from port_or_name(action.get("port"), f"{path}.{kind}.port")
         case "sleep":
             seconds = action.get("seconds", 0)
             if around.grace_s is not None and not 0 <= seconds <= around.grace_s:
                 detail = f"must be non-negative and less than terminationGracePeriodSeconds ({around.grace_s})"
-                found.append(invalid(f"{path}.sleep", seconds, detail))
-    return [*found, *(forbidden(f"{path}.{each}", "may not specify more than 1 handler type") for each in kinds[1:])]
+                yield invalid(f"{path}.sleep", seconds, detail)
+    yield from (forbidden(f"{path}.{each}", "may not specify more than 1 handler type") for each in kinds[1:])
 
 
 def port_or_name(port: int | str | None, path: str) -> Errors:

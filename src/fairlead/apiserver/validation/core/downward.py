@@ -3,7 +3,15 @@
 import re
 
 from fairlead.apiserver.validation import names
-from fairlead.apiserver.validation.errors import Errors, Json, invalid, not_supported, required
+from fairlead.apiserver.validation.errors import (
+    Causes,
+    Errors,
+    Json,
+    invalid,
+    malformed,
+    not_supported,
+    required,
+)
 
 _ENV_FIELDS = ("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
                "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs")  # fmt: skip
@@ -34,7 +42,7 @@ def field_ref(reference: Json, path: str, in_volume: bool = False) -> Errors:
     subscript = _SUBSCRIPT.fullmatch(field)
     if subscript is not None:
         key = subscript[2].lower() if subscript[1].endswith("annotations") else subscript[2]
-        return [invalid(path, key, text) for text in names.qualified(key)]
+        return malformed(path, key, names.qualified)
     if field not in _KNOWN_FIELDS and not field.startswith(("metadata.labels[", "metadata.annotations[")):
         detail = f"error converting fieldPath: field label not supported: {field}"
         return [invalid(f"{path}.fieldPath", field, detail)]
@@ -42,16 +50,15 @@ def field_ref(reference: Json, path: str, in_volume: bool = False) -> Errors:
     return [] if field in supported else [not_supported(f"{path}.fieldPath", field, supported)]
 
 
-def resource_ref(reference: Json, path: str, in_volume: bool = False) -> Errors:
+def resource_ref(reference: Json, path: str, in_volume: bool = False) -> Causes:
     resource = reference.get("resource", "")
-    found: Errors = []
     if in_volume and not reference.get("containerName"):
-        found.append(required(f"{path}.containerName"))
+        yield required(f"{path}.containerName")
     elif not resource:
-        found.append(required(f"{path}.resource"))
+        yield required(f"{path}.resource")
     elif resource not in _RESOURCES and not resource.startswith(("limits.hugepages-", "requests.hugepages-")):
-        found.append(not_supported(f"{path}.resource", resource, _RESOURCES))
-    return [*found, *_divisor(resource, reference.get("divisor", "0"), f"{path}.divisor")]
+        yield not_supported(f"{path}.resource", resource, _RESOURCES)
+    yield from _divisor(resource, reference.get("divisor", "0"), f"{path}.divisor")
 
 
 def _divisor(resource: str, divisor: str, path: str) -> Errors:

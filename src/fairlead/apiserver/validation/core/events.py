@@ -1,7 +1,7 @@
 """Validation of events: little of those sent as `v1`, more of those sent as `events.k8s.io/v1`."""
 
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import Errors, Json, immutable, invalid, required
+from fairlead.apiserver.validation.errors import Causes, Json, immutable, invalid, malformed, required
 
 _MOST_REASON = 128
 _MOST_NOTE = 1024
@@ -22,43 +22,41 @@ NEW_NAMES = {
 }
 
 
-def core_event(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.path_segment, core=False)
-    return [*found, *_sense(obj, "reportingComponent")]
+def core_event(new: Json, old: Json | None) -> Causes:
+    if old is None:
+        yield from metadata.on_create(new["metadata"], True, names.path_segment, core=False)
+    yield from _sense(new, "reportingComponent")
 
 
-def core_event_update(new: Json, old: Json) -> Errors:
-    return _sense(new, "reportingComponent")
+def event(new: Json, old: Json | None) -> Causes:
+    return _on_create(new) if old is None else _on_update(new, old)
 
 
-def event(new: Json) -> Errors:
+def _on_create(new: Json) -> Causes:
     obj = _by_core_names(new)
-    found = metadata.on_create(obj["metadata"], True, names.path_segment, core=False)
-    found += _sense(obj, "reportingController")
-    found += metadata.on_create(obj["metadata"], True, names.subdomain)
-    found += _series(obj)
+    yield from metadata.on_create(obj["metadata"], True, names.path_segment, core=False)
+    yield from _sense(obj, "reportingController")
+    yield from metadata.on_create(obj["metadata"], True, names.subdomain)
+    yield from _series(obj)
     if not obj.get("eventTime"):
-        found.append(required("eventTime"))
+        yield required("eventTime")
     if obj.get("type", "") not in ("Normal", "Warning"):
-        found.append(invalid("type", "", f"has invalid value: {obj.get('type', '')}"))
-    return found + [
-        invalid(key, "", "needs to be unset")
-        for key in ("firstTimestamp", "lastTimestamp", "count", "source")
-        if obj.get(key)
-    ]
+        yield invalid("type", "", f"has invalid value: {obj.get('type', '')}")
+    for key in ("firstTimestamp", "lastTimestamp", "count", "source"):
+        if obj.get(key):
+            yield invalid(key, "", "needs to be unset")
 
 
-def event_update(new: Json, old: Json) -> Errors:
+def _on_update(new: Json, old: Json) -> Causes:
     obj, before = _by_core_names(new), _by_core_names(old)
-    found = _sense(obj, "reportingController")
-    found += metadata.on_update(new["metadata"], old["metadata"])
+    yield from _sense(obj, "reportingController")
+    yield from metadata.on_update(new["metadata"], old["metadata"])
     if obj.get("series") != before.get("series"):
-        found += _series(obj)
+        yield from _series(obj)
     for key in _FIXED:
         path = "reportingController" if key == "reportingComponent" else key
         if (obj.get(key) or None) != (before.get(key) or None):
-            found += immutable(path, _printed(key, obj.get(key)), None)
-    return found
+            yield from immutable(path, _printed(key, obj.get(key)), None)
 
 
 def _by_core_names(new: Json) -> Json:
@@ -74,37 +72,35 @@ def _printed(key: str, value: Json | None) -> Json | str | None:
     return value
 
 
-def _sense(obj: Json, controller: str) -> Errors:
-    found: Errors = []
+def _sense(obj: Json, controller: str) -> Causes:
     about, space = (obj.get("involvedObject") or {}).get("namespace", ""), obj["metadata"].get("namespace", "")
     elsewhere = invalid("involvedObject.namespace", about, "does not match event.namespace")
     if not obj.get("eventTime"):
         # Events about objects without a namespace are in `default`.
-        return [elsewhere] if about != space and (about or space != "default") else []
+        if about != space and (about or space != "default"):
+            yield elsewhere
+        return
     if not about and space not in ("default", "kube-system"):
-        found.append(elsewhere)
+        yield elsewhere
     reporter = obj.get("reportingComponent", "")
     if not reporter:
-        found.append(required(controller))
-    found += [invalid(controller, reporter, text) for text in names.qualified(reporter)]
+        yield required(controller)
+    yield from malformed(controller, reporter, names.qualified)
     for key in ("reportingInstance", "action", "reason"):
         given = obj.get(key, "")
         if not given:
-            found.append(required(key))
+            yield required(key)
         elif len(given.encode()) > _MOST_REASON:
-            found.append(invalid(key, "", f"can have at most {_MOST_REASON} characters"))
+            yield invalid(key, "", f"can have at most {_MOST_REASON} characters")
     if len(obj.get("message", "").encode()) > _MOST_NOTE:
-        found.append(invalid("message", "", f"can have at most {_MOST_NOTE} characters"))
-    return found
+        yield invalid("message", "", f"can have at most {_MOST_NOTE} characters")
 
 
-def _series(obj: Json) -> Errors:
+def _series(obj: Json) -> Causes:
     series = obj.get("series")
     if series is None:
-        return []
-    found: Errors = []
+        return
     if series.get("count", 0) < 2:
-        found.append(invalid("series.count", "", "should be at least 2"))
+        yield invalid("series.count", "", "should be at least 2")
     if not series.get("lastObservedTime"):
-        found.append(required("series.lastObservedTime"))
-    return found
+        yield required("series.lastObservedTime")

@@ -1,27 +1,10 @@
-"""Validation of namespaces and of the accounts in them."""
+"""Validation of the status of namespaces."""
 
-from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import (
     Errors,
     Json,
     invalid,
 )
-
-
-def namespace(obj: Json) -> Errors:
-    return metadata.on_create(obj["metadata"], False, names.label)
-
-
-def namespace_update(new: Json, old: Json) -> Errors:
-    return metadata.anew(new["metadata"], old["metadata"], False, names.label)
-
-
-def service_account(obj: Json) -> Errors:
-    return metadata.on_create(obj["metadata"], True, names.subdomain)
-
-
-def service_account_update(new: Json, old: Json) -> Errors:
-    return metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
 
 
 def namespace_status(new: Json, old: Json) -> Errors:

@@ -6,45 +6,40 @@ from typing import Any
 from fairlead.apiserver.json_values import token
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core import scheduling as placing
-from fairlead.apiserver.validation.errors import (
-    Errors,
-    Json,
-    duplicate,
-    forbidden,
-    invalid,
-)
+from fairlead.apiserver.validation.errors import Causes, Json, duplicate, forbidden, invalid, malformed
 from fairlead.apiserver.validation.quantities import amount
 
 
-def node(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
-    return [*found, *_node(obj)]
+def node(new: Json, old: Json | None) -> Causes:
+    yield from metadata.on_create(new["metadata"], False, names.subdomain)
+    yield from _node(new)
+    if old is None:
+        return
+    # The rules of a new node apply too.
+    yield from metadata.on_update(new["metadata"], old["metadata"])
+    yield from node_change(new, old)
 
 
-def _node(obj: Json) -> Errors:
+def _node(obj: Json) -> Causes:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    found = placing.taints(spec.get("taints") or [], "metadata.taints")
-    found += _node_resources(status)
-    found += declared_features(status.get("declaredFeatures") or [])
+    yield from placing.taints(spec.get("taints") or [], "metadata.taints")
+    yield from _node_resources(status)
+    yield from declared_features(status.get("declaredFeatures") or [])
     blocks = spec.get("podCIDRs") or []
     for index, block in enumerate(blocks):
-        found += [invalid(f"spec.podCIDRs[{index}]", block, text) for text in names.cidr(block)]
+        yield from malformed(f"spec.podCIDRs[{index}]", block, names.cidr)
     if len(blocks) > 1 and (len(blocks) > 2 or len({":" in block for block in blocks}) < 2):
         detail = "may specify no more than one CIDR for each IP family"
-        found.append(invalid("spec.podCIDRs", blocks, detail))
-    return found
+        yield invalid("spec.podCIDRs", blocks, detail)
 
 
-def _node_resources(status: Json) -> Errors:
-    found: Errors = []
+def _node_resources(status: Json) -> Causes:
     for key in ("capacity", "allocatable"):
         for name, quantity in (status.get(key) or {}).items():
-            found += amount(name, quantity, f"status.{key}.{name}")
-    return found
+            yield from amount(name, quantity, f"status.{key}.{name}")
 
 
-def declared_features(given: list[str]) -> Errors:
-    found: Errors = []
+def declared_features(given: list[str]) -> Causes:
     for index, name in enumerate(given):
         path = f"status.declaredFeatures[{index}]"
         if not re.fullmatch(r"[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*", name):
@@ -53,37 +48,30 @@ def declared_features(given: list[str]) -> Errors:
                 "separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric "
                 "characters and slashes"
             )
-            found.append(invalid(path, name, detail))
+            yield invalid(path, name, detail)
         if index + 1 < len(given):
             after, path = given[index + 1], f"status.declaredFeatures[{index + 1}]"
             if name == after:
-                found.append(duplicate(path, after))
+                yield duplicate(path, after)
             elif name > after:
-                found.append(invalid(path, after, "list must be sorted alphabetically"))
-    return found
+                yield invalid(path, after, "list must be sorted alphabetically")
 
 
-def node_update(new: Json, old: Json) -> Errors:
-    # The rules of a new node apply too.
-    return [*node(new), *metadata.on_update(new["metadata"], old["metadata"]), *node_change(new, old)]
-
-
-def node_change(new: Json, old: Json) -> Errors:
+def node_change(new: Json, old: Json) -> Causes:
     status = new.get("status") or {}
-    found = _node_resources(status)
-    found += declared_features(status.get("declaredFeatures") or [])
+    yield from _node_resources(status)
+    yield from declared_features(status.get("declaredFeatures") or [])
     seen: set[Any] = set()
     for index, address in enumerate(status.get("addresses") or ()):
         if token(address) in seen:
             shown = {"Type": address.get("type", ""), "Address": address.get("address", "")}
-            found.append(duplicate(f"status.addresses[{index}]", shown))
+            yield duplicate(f"status.addresses[{index}]", shown)
         seen.add(token(address))
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if before.get("podCIDRs") and spec.get("podCIDRs") != before["podCIDRs"]:
-        found.append(forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid'))
+        yield forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid')
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
-        found.append(forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid'))
-    found += placing.taints(spec.get("taints") or [], "metadata.taints")
+        yield forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
+    yield from placing.taints(spec.get("taints") or [], "metadata.taints")
     if spec.get("externalID") != before.get("externalID"):
-        found.append(forbidden("spec.externalID", "may not be updated"))
-    return found
+        yield forbidden("spec.externalID", "may not be updated")

@@ -4,16 +4,19 @@ from collections.abc import Callable
 from typing import Final
 
 from fairlead.apiserver.schema.internal import diff
-from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.core import scheduling as placing
 from fairlead.apiserver.validation.core import volumes
 from fairlead.apiserver.validation.core.claims import VOLUME_MODES, access_modes
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     forbidden,
     immutable,
     invalid,
+    malformed,
+    mandatory,
     not_supported,
     required,
 )
@@ -26,54 +29,44 @@ _SECRETS: Final = (
 )  # fmt: skip
 
 
-def volume(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain)
-    return [*found, *_spec(obj["spec"], obj["metadata"].get("name", ""))]
-
-
-def _spec(spec: Json, name: str) -> Errors:
-    found: Errors = []
+def _spec(spec: Json, name: str) -> Causes:
     modes = spec.get("accessModes") or ()
     if not modes:
-        found.append(required("spec.accessModes"))
-    found += access_modes(modes, "spec.accessModes")
+        yield required("spec.accessModes")
+    yield from access_modes(modes, "spec.accessModes")
     capacity = spec.get("capacity") or {}
     if not capacity:
-        found.append(required("spec.capacity"))
+        yield required("spec.capacity")
     if "storage" not in capacity or len(capacity) > 1:
-        found.append(not_supported("spec.capacity", capacity or None, ("storage",)))
+        yield not_supported("spec.capacity", capacity or None, ("storage",))
     for resource, quantity in capacity.items():
         path = f"spec.capacity[{resource}]"
         if nanos(quantity) < 0:
             shown = int(quantity) if quantity.lstrip("-").isdecimal() else quantity
-            found.append(invalid(path, shown, "must be a valid resource quantity"))
+            yield invalid(path, shown, "must be a valid resource quantity")
         if nanos(quantity) <= 0:
-            found.append(invalid(path, quantity, "must be greater than zero"))
+            yield invalid(path, quantity, "must be greater than zero")
     policy = spec.get("persistentVolumeReclaimPolicy")
     if policy and policy not in _POLICIES:
-        found.append(not_supported("spec.persistentVolumeReclaimPolicy", policy, _POLICIES))
+        yield not_supported("spec.persistentVolumeReclaimPolicy", policy, _POLICIES)
     affinity = spec.get("nodeAffinity")
     if affinity is not None:
-        found += _affinity(affinity)
-    found += _source(spec, name)
+        yield from _affinity(affinity)
+    yield from _source(spec, name)
     if (spec.get("hostPath") or {}).get("path", "x").rstrip("/") == "" and policy == "Recycle":
         detail = "may not be 'recycle' for a hostPath mount of '/'"
-        found.append(forbidden("spec.persistentVolumeReclaimPolicy", detail))
+        yield forbidden("spec.persistentVolumeReclaimPolicy", detail)
     storage_class = spec.get("storageClassName")
     if storage_class:
-        found += [invalid("spec.storageClassName", storage_class, text) for text in names.subdomain(storage_class)]
+        yield from malformed("spec.storageClassName", storage_class, names.subdomain)
     if spec.get("volumeMode", "Filesystem") not in VOLUME_MODES:
-        found.append(not_supported("spec.volumeMode", spec["volumeMode"], VOLUME_MODES))
+        yield not_supported("spec.volumeMode", spec["volumeMode"], VOLUME_MODES)
     attributes = spec.get("volumeAttributesClassName")
     if attributes is not None:
         path = "spec.volumeAttributesClassName"
-        if not attributes:
-            found.append(required(path, "an empty string is disallowed"))
-        else:
-            found += [invalid(path, attributes, text) for text in names.subdomain(attributes)]
+        yield from mandatory(path, attributes, names.subdomain, "an empty string is disallowed")
         if "csi" not in spec:
-            found.append(required("spec.csi", "has to be specified when using volumeAttributesClassName"))
-    return found
+            yield required("spec.csi", "has to be specified when using volumeAttributesClassName")
 
 
 def _affinity(affinity: Json) -> Errors:
@@ -83,33 +76,31 @@ def _affinity(affinity: Json) -> Errors:
     return placing.node_selector(affinity["required"], path)
 
 
-def _source(spec: Json, name: str) -> Errors:
+def _source(spec: Json, name: str) -> Causes:
     kinds = [kind for kind in _SOURCES if spec.get(kind) is not None]
-    found: Errors = []
     if not kinds:
-        return [required("spec", "must specify a volume type")]
+        yield required("spec", "must specify a volume type")
+        return
     for number, kind in enumerate(kinds):
         if number and kind != "flexVolume":
             shown = {"cephfs": "cephFS"}.get(kind, kind)
-            found.append(forbidden(f"spec.{shown}", "may not specify more than 1 volume type"))
+            yield forbidden(f"spec.{shown}", "may not specify more than 1 volume type")
             continue
         shown = {"gcePersistentDisk": "persistentDisk"}.get(kind, kind)
-        found += _SOURCES[kind](spec[kind], f"spec.{shown}")
+        yield from _SOURCES[kind](spec[kind], f"spec.{shown}")
         if kind == "local" and "nodeAffinity" not in spec:
-            found.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
-    return found
+            yield required("spec.nodeAffinity", "Local volume requires node affinity")
 
 
-def _csi(source: Json, path: str) -> Errors:
-    found = volumes.driver(source.get("driver", ""), f"{path}.driver")
+def _csi(source: Json, path: str) -> Causes:
+    yield from volumes.driver(source.get("driver", ""), f"{path}.driver")
     if not source.get("volumeHandle"):
-        found.append(required(f"{path}.volumeHandle"))
+        yield required(f"{path}.volumeHandle")
     for key in _SECRETS:
         if key in source:
             for part, check in (("name", names.subdomain), ("namespace", names.label)):
                 value, here = source[key].get(part, ""), f"{path}.{key}.{part}"
-                found += [invalid(here, value, text) for text in check(value)] if value else [required(here)]
-    return found
+                yield from malformed(here, value, check) if value else [required(here)]
 
 
 def _local(source: Json, path: str) -> Errors:
@@ -118,42 +109,38 @@ def _local(source: Json, path: str) -> Errors:
     return no_backsteps(source["path"], f"{path}.path")
 
 
-def _iscsi(source: Json, path: str) -> Errors:
-    found = volumes.iscsi(source, path, "must be valid format")
+def _iscsi(source: Json, path: str) -> Causes:
+    yield from volumes.iscsi(source, path, "must be valid format")
     if "secretRef" in source and not source["secretRef"].get("name"):
-        found.append(required(f"{path}.secretRef.name"))
-    return found
+        yield required(f"{path}.secretRef.name")
 
 
-def _glusterfs(source: Json, path: str) -> Errors:
-    found = volumes.SOURCES["glusterfs"](source, path)
+def _glusterfs(source: Json, path: str) -> Causes:
+    yield from volumes.SOURCES["glusterfs"](source, path)
     space = source.get("endpointsNamespace")
     if space == "":
         detail = "if the endpointnamespace is set, it must be a valid namespace name"
-        found.append(invalid(f"{path}.endpointsNamespace", space, detail))
+        yield invalid(f"{path}.endpointsNamespace", space, detail)
     elif space is not None:
-        found += [invalid(f"{path}.endpointsNamespace", space, text) for text in names.label(space)]
-    return found
+        yield from malformed(f"{path}.endpointsNamespace", space, names.label)
 
 
-def _azure_file(source: Json, path: str) -> Errors:
-    found = volumes.SOURCES["azureFile"](source, path)
+def _azure_file(source: Json, path: str) -> Causes:
+    yield from volumes.SOURCES["azureFile"](source, path)
     if source.get("secretNamespace") == "":
-        found.append(required(f"{path}.secretNamespace"))
-    return found
+        yield required(f"{path}.secretNamespace")
 
 
-def _cinder(source: Json, path: str) -> Errors:
-    found = volumes.cinder({key: value for key, value in source.items() if key != "secretRef"}, path)
+def _cinder(source: Json, path: str) -> Causes:
+    yield from volumes.cinder({key: value for key, value in source.items() if key != "secretRef"}, path)
     if "secretRef" in source:
-        found += [
+        yield from (
             required(f"{path}.secretRef.{key}") for key in ("name", "namespace") if not source["secretRef"].get(key)
-        ]
-    return found
+        )
 
 
 # In the order the server looks at them.
-_SOURCES: Final[dict[str, Callable[[Json, str], Errors]]] = {
+_SOURCES: Final[dict[str, Callable[[Json, str], Causes]]] = {
     "hostPath": volumes.SOURCES["hostPath"],
     "gcePersistentDisk": volumes.SOURCES["gcePersistentDisk"],
     "awsElasticBlockStore": volumes.SOURCES["awsElasticBlockStore"],
@@ -179,11 +166,13 @@ _SOURCES: Final[dict[str, Callable[[Json, str], Errors]]] = {
 }
 
 
-def volume_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
-    spec, before = new["spec"], old["spec"]
-    if spec != before:
-        found += _spec(spec, new["metadata"].get("name", ""))
+def volume(new: Json, old: Json | None) -> Causes:
+    spec, name = new["spec"], new["metadata"].get("name", "")
+    if old is None:
+        yield from _spec(spec, name)
+        return
+    before = old["spec"]
+    yield from (_spec(spec, name) if spec != before else [])
     sources = [{kind: each[kind] for kind in _SOURCES if kind in each} for each in (spec, before)]
     if "csi" in sources[0] and "csi" in sources[1] and "controllerExpandSecretRef" not in sources[1]["csi"]:
         # The only part of it that may be added later.
@@ -192,12 +181,11 @@ def volume_update(new: Json, old: Json) -> Errors:
     if sources[0] != sources[1]:
         detail = "spec.persistentvolumesource is immutable after creation"
         drawn = diff("PersistentVolumeSource", sources[1], sources[0])
-        found.append(forbidden("spec.persistentvolumesource", f"{detail}\n{drawn}"))
-    found += immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
+        yield forbidden("spec.persistentvolumesource", f"{detail}\n{drawn}")
+    yield from immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
     if before.get("nodeAffinity") is not None and spec.get("nodeAffinity") != before["nodeAffinity"]:
-        found += immutable("nodeAffinity", spec.get("nodeAffinity"), before["nodeAffinity"])
+        yield from immutable("nodeAffinity", spec.get("nodeAffinity"), before["nodeAffinity"])
     had = before.get("volumeAttributesClassName")
     if had is not None and spec.get("volumeAttributesClassName") is None:
         detail = "update from non-nil value to nil is forbidden"
-        found.append(forbidden("spec.volumeAttributesClassName", detail))
-    return found
+        yield forbidden("spec.volumeAttributesClassName", detail)

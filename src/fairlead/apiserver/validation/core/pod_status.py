@@ -5,13 +5,15 @@ from typing import Final
 
 from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.errors import (
-    Errors,
+    Causes,
     FieldError,
     Json,
     duplicate,
     forbidden,
     immutable,
     invalid,
+    malformed,
+    mandatory,
     required,
 )
 
@@ -19,53 +21,50 @@ _NO_ADDRESS: Final = names.ip("")[0]
 _SYSTEM_CONDITIONS: Final = frozenset({"PodScheduled", "Ready", "Initialized"})
 
 
-def pod_status(new: Json, old: Json) -> Errors:
+def pod_status(new: Json, old: Json) -> Causes:
     status, before = new.get("status") or {}, old.get("status") or {}
-    found = _conditions(status.get("conditions") or ())
+    yield from _conditions(status.get("conditions") or ())
     nominated = status.get("nominatedNodeName", "")
     if nominated and nominated != before.get("nominatedNodeName", ""):
-        found += [invalid("status.nominatedNodeName", nominated, text) for text in names.subdomain(nominated)]
+        yield from malformed("status.nominatedNodeName", nominated, names.subdomain)
         if old["spec"].get("nodeName"):
             text = "may not be set on pods that are already bound to a node"
-            found.append(forbidden("status.nominatedNodeName", text))
+            yield forbidden("status.nominatedNodeName", text)
     if status.get("observedGeneration", 0) < 0:
         text = "must be a non-negative integer"
-        found.append(invalid("status.observedGeneration", status["observedGeneration"], text))
-    found += immutable("status.qosClass", status.get("qosClass", ""), before.get("qosClass", ""))
-    found += _states(status, before, old["spec"], "containerStatuses", "containers")
-    found += _states(status, before, old["spec"], "initContainerStatuses", "initContainers")
-    found += _claims(status.get("resourceClaimStatuses") or (), new["spec"].get("resourceClaims") or ())
+        yield invalid("status.observedGeneration", status["observedGeneration"], text)
+    yield from immutable("status.qosClass", status.get("qosClass", ""), before.get("qosClass", ""))
+    yield from _states(status, before, old["spec"], "containerStatuses", "containers")
+    yield from _states(status, before, old["spec"], "initContainerStatuses", "initContainers")
+    yield from _claims(status.get("resourceClaimStatuses") or (), new["spec"].get("resourceClaims") or ())
     if status.get("extendedResourceClaimStatus") is not None:
-        found += _extended(status["extendedResourceClaimStatus"], new["spec"], "status.extendedResourceClaimStatus")
-    found += _addresses(status, before, "podIP", "podIPs")
-    return [*found, *_addresses(status, before, "hostIP", "hostIPs")]
+        yield from _extended(status["extendedResourceClaimStatus"], new["spec"], "status.extendedResourceClaimStatus")
+    yield from _addresses(status, before, "podIP", "podIPs")
+    yield from _addresses(status, before, "hostIP", "hostIPs")
 
 
-def _claims(given: Sequence[Json], claims: Sequence[Json]) -> Errors:
+def _claims(given: Sequence[Json], claims: Sequence[Json]) -> Causes:
     known = {each.get("name", "") for each in claims}
     seen: set[str] = set()
-    found: Errors = []
     for index, each in enumerate(given):
         path, name = f"status.resourceClaimStatuses[{index}]", each.get("name", "")
         if name not in known:
-            found.append(invalid(f"{path}.name", name, "must match the name of an entry in `spec.resourceClaims`"))
+            yield invalid(f"{path}.name", name, "must match the name of an entry in `spec.resourceClaims`")
         if name in seen:
-            found.append(duplicate(f"{path}.name", name))
+            yield duplicate(f"{path}.name", name)
         seen.add(name)
         claim = each.get("resourceClaimName")
         if claim is not None:
-            found += [invalid(f"{path}.resourceClaimName", claim, text) for text in names.subdomain(claim)]
-    return found
+            yield from malformed(f"{path}.resourceClaimName", claim, names.subdomain)
 
 
-def _extended(given: Json, spec: Json, path: str) -> Errors:
+def _extended(given: Json, spec: Json, path: str) -> Causes:
     containers = {
         each.get("name", ""): each for kind in ("initContainers", "containers") for each in spec.get(kind) or ()
     }
     mappings = given.get("requestMappings") or ()
-    found: Errors = []
     if not mappings:
-        found.append(required(f"{path}.requestMappings", "at least one request mapping is required"))
+        yield required(f"{path}.requestMappings", "at least one request mapping is required")
     seen: set[tuple[str, ...]] = set()
     for index, mapping in enumerate(mappings):
         here = f"{path}.requestMappings[{index}]"
@@ -74,44 +73,38 @@ def _extended(given: Json, spec: Json, path: str) -> Errors:
         )
         if container not in containers:
             detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
-            found.append(invalid(f"{here}.containerName", container, detail))
+            yield invalid(f"{here}.containerName", container, detail)
         elif resource not in ((containers[container].get("resources") or {}).get("requests") or {}):
             detail = (
                 "must match the extended resource name of an entry in spec.initContainers.resources.requests or "
                 "spec.containers.resources.requests"
             )
-            found.append(invalid(f"{here}.resourceName", resource, detail))
-        found += [invalid(f"{path}.requestName", request, text) for text in names.label(request)]
+            yield invalid(f"{here}.resourceName", resource, detail)
+        yield from malformed(f"{path}.requestName", request, names.label)
         if (container, resource, request) in seen:
-            found.append(duplicate(f"{here}.containerName", container))
-            found.append(duplicate(f"{here}.resourceName", resource))
-            found.append(duplicate(f"{here}.requestName", request))
+            yield duplicate(f"{here}.containerName", container)
+            yield duplicate(f"{here}.resourceName", resource)
+            yield duplicate(f"{here}.requestName", request)
         seen.add((container, resource, request))
-    name = given.get("resourceClaimName", "")
-    if not name:
-        return [*found, required(f"{path}.resourceClaimName")]
-    return [*found, *(invalid(f"{path}.resourceClaimName", name, text) for text in names.subdomain(name))]
+    yield from mandatory(f"{path}.resourceClaimName", given.get("resourceClaimName", ""), names.subdomain)
 
 
-def _conditions(conditions: Sequence[Json]) -> Errors:
-    found: Errors = []
+def _conditions(conditions: Sequence[Json]) -> Causes:
     for index, condition in enumerate(conditions):
         kind, path = condition.get("type", ""), f"status.conditions[{index}]"
         if condition.get("observedGeneration", 0) < 0:
             text = "must be a non-negative integer"
-            found.append(invalid(f"{path}.observedGeneration", condition["observedGeneration"], text))
+            yield invalid(f"{path}.observedGeneration", condition["observedGeneration"], text)
         if kind not in _SYSTEM_CONDITIONS:
-            found += [invalid(f"{path}.Type", kind, text) for text in names.qualified(kind)]
-    return found
+            yield from malformed(f"{path}.Type", kind, names.qualified)
 
 
-def _states(status: Json, before: Json, spec: Json, key: str, containers: str) -> Errors:
+def _states(status: Json, before: Json, spec: Json, key: str, containers: str) -> Causes:
     """A container that has ended for good does not run again."""
     if spec.get("restartPolicy") == "Always" or (spec.get("restartPolicy") == "OnFailure" and not before.get(key)):
-        return []
+        return
     own = {each["name"]: each.get("restartPolicy") for each in spec.get(containers) or ()}
     now = {each.get("name"): (index, each) for index, each in enumerate(status.get(key) or ())}
-    found: Errors = []
     for previous in before.get(key) or ():
         ended = (previous.get("state") or {}).get("terminated")
         if ended is None or own.get(previous.get("name")) is not None:
@@ -121,29 +114,26 @@ def _states(status: Json, before: Json, spec: Json, key: str, containers: str) -
         index, present = now.get(previous.get("name"), (0, None))
         if present is not None and (present.get("state") or {}).get("terminated") is None:
             text = "may not be transitioned to non-terminated state"
-            found.append(forbidden(f"status.{key}[{index}].state", text))
-    return found
+            yield forbidden(f"status.{key}[{index}].state", text)
 
 
-def _addresses(status: Json, before: Json, one: str, many: str) -> Errors:
+def _addresses(status: Json, before: Json, one: str, many: str) -> Causes:
     given = [each.get("ip", "") for each in status.get(many) or ()]
     known = [each.get("ip", "") for each in before.get(many) or ()]
     if not given or given == known:
-        return []
+        return
     path, earlier = f"status.{many}", set(known)
-    found: Errors = []
     if one == "hostIP" and status.get(one, "") != given[0]:
-        found.append(invalid(f"{path}[0].ip", given[0], "must be equal to `hostIP`"))
+        yield invalid(f"{path}[0].ip", given[0], "must be equal to `hostIP`")
     for index, address in enumerate(given):
         if address not in earlier:
-            found += [invalid(f"{path}[{index}]", address, text) for text in names.ip(address)]
+            yield from malformed(f"{path}[{index}]", address, names.ip)
     if len(given) > 1:
         bad = next(((index, each) for index, each in enumerate(given) if names.ip(each)[:1] == [_NO_ADDRESS]), None)
         if bad is not None:
             detail = f"Internal error: failed to check for dual stack with error:invalid IP[{bad[0]}]: {bad[1]}"
-            found.append(FieldError("InternalError", path, detail))
+            yield FieldError("InternalError", path, detail)
         families = {6 if ":" in each else 4 for each in given}
         if bad is not None or len(given) > 2 or len(families) < 2:
             shown = [{"IP": each} for each in given]
-            found.append(invalid(path, shown, "may specify no more than one IP for each IP family"))
-    return found
+            yield invalid(path, shown, "may specify no more than one IP for each IP family")

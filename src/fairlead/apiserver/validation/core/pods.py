@@ -19,11 +19,13 @@ from fairlead.apiserver.validation.core.containers import (
 )
 from fairlead.apiserver.validation.core.volumes import volumes
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     duplicate,
     forbidden,
     invalid,
+    malformed,
     not_supported,
     one_of,
     required,
@@ -50,68 +52,65 @@ _MUTABLE = (
 )
 
 
-def on_create(pod: Json) -> Errors:
-    found = metadata.on_create(pod["metadata"], True, names.subdomain)
+def pod(new: Json, old: Json | None) -> Causes:
+    return _on_create(new) if old is None else _on_update(new, old)
+
+
+def _on_create(pod: Json) -> Causes:
     spec = pod["spec"]
-    found += annotations(pod["metadata"].get("annotations") or {}, spec, "metadata.annotations")
-    found += pod_spec(spec, "spec", pod["metadata"].get("name", ""))
-    found += _only_for_pods(spec)
+    yield from annotations(pod["metadata"].get("annotations") or {}, spec, "metadata.annotations")
+    yield from pod_spec(spec, "spec", pod["metadata"].get("name", ""))
+    yield from _only_for_pods(spec)
     if spec.get("ephemeralContainers"):
-        found.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+        yield forbidden("spec.ephemeralContainers", "cannot be set on create")
     if spec.get("nodeName") and spec.get("schedulingGates"):
-        found.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
-    return found
+        yield forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
 
 
-def _only_for_pods(spec: Json) -> Errors:
-    found: Errors = []
+def _only_for_pods(spec: Json) -> Causes:
     if not spec.get("serviceAccountName"):
         for index, volume in enumerate(spec.get("volumes") or ()):
             for at, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
                 if "serviceAccountToken" in source:
                     path = f"spec.volumes[{index}].projected.sources[{at}].serviceAccountToken"
-                    found.append(forbidden(path, "must not be specified when serviceAccountName is not set"))
+                    yield forbidden(path, "must not be specified when serviceAccountName is not set")
     for kind in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(kind) or ()):
-            found += untidy_image(container, f"spec.{kind}[{index}]")
-    return found
+            yield from untidy_image(container, f"spec.{kind}[{index}]")
 
 
-def template(given: Json, path: str) -> Errors:
+def template(given: Json, path: str) -> Causes:
     """A pod template, whoever owns it."""
     meta, spec = given.get("metadata") or {}, given.get("spec") or {}
-    found = metadata.labels(meta.get("labels") or {}, f"{path}.labels")
+    yield from metadata.labels(meta.get("labels") or {}, f"{path}.labels")
     noted = meta.get("annotations") or {}
-    found += metadata.annotations(noted, f"{path}.annotations")
-    found += annotations(noted, spec, f"{path}.annotations")
-    found += pod_spec(spec, f"{path}.spec")
+    yield from metadata.annotations(noted, f"{path}.annotations")
+    yield from annotations(noted, spec, f"{path}.annotations")
+    yield from pod_spec(spec, f"{path}.spec")
     if spec.get("ephemeralContainers"):
-        found.append(forbidden(f"{path}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"))
-    return found
+        yield forbidden(f"{path}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template")
 
 
-def annotations(given: Json, spec: Json, path: str) -> Errors:
+def annotations(given: Json, spec: Json, path: str) -> Causes:
     """Annotations that the server reads."""
     if not given:
-        return []
-    found: Errors = []
+        return
     if _MIRROR in given and not spec.get("nodeName"):
         detail = "must set spec.nodeName if mirror pod annotation is set"
-        found.append(invalid(f"{path}[{_MIRROR}]", given[_MIRROR], detail))
+        yield invalid(f"{path}[{_MIRROR}]", given[_MIRROR], detail)
     if _DELETION_COST in given and not _is_int32(given[_DELETION_COST]):
-        found.append(invalid(f"{path}[{_DELETION_COST}]", given[_DELETION_COST], "must be a 32bit integer"))
+        yield invalid(f"{path}[{_DELETION_COST}]", given[_DELETION_COST], "must be a 32bit integer")
     for key, value in given.items():
         if key == _SECCOMP or key.startswith(_SECCOMP_CONTAINER):
-            found += _old_seccomp(value, f"{path}.{key}")
+            yield from _old_seccomp(value, f"{path}.{key}")
     for key, value in given.items():
         if key.startswith(_APP_ARMOR):
             name = key.removeprefix(_APP_ARMOR)
             if not any(each.get("name") == name for kind in _CONTAINERS for each in spec.get(kind) or ()):
-                found.append(invalid(f"{path}[{key}]", name, "container not found"))
+                yield invalid(f"{path}[{key}]", name, "container not found")
             if value not in ("", "runtime/default", "unconfined") and not value.startswith("localhost/"):
                 detail = f"invalid AppArmor profile name: {json.dumps(value)}"
-                found.append(invalid(f"{path}[{key}]", value, detail))
-    return found
+                yield invalid(f"{path}[{key}]", value, detail)
 
 
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
@@ -124,7 +123,7 @@ def _is_int32(text: str) -> bool:
     return -(2**31) <= int(text) < 2**31
 
 
-def _old_seccomp(profile: str, path: str) -> Errors:
+def _old_seccomp(profile: str, path: str) -> Causes:
     if profile in ("runtime/default", "docker/default", "unconfined"):
         return []
     if profile.startswith("localhost/"):
@@ -132,16 +131,16 @@ def _old_seccomp(profile: str, path: str) -> Errors:
     return [invalid(path, profile, "must be a valid seccomp profile")]
 
 
-def pod_spec(spec: Json, path: str, pod_name: str = "") -> Errors:
+def pod_spec(spec: Json, path: str, pod_name: str = "") -> Causes:
     """`pod_name`: of an existing pod, whose ephemeral volumes get claims named after it."""
-    found: Errors = []
     known: dict[str, Json] = {}
     if "volumes" in spec:
-        known, found = volumes(spec["volumes"], f"{path}.volumes", pod_name)
+        known, problems = volumes(spec["volumes"], f"{path}.volumes", pod_name)
+        yield from problems
     claims: set[str] = set()
     if "resourceClaims" in spec:
         claims = {each["name"] for each in spec["resourceClaims"] if each.get("name")}
-        found += _claims(spec["resourceClaims"], f"{path}.resourceClaims")
+        yield from _claims(spec["resourceClaims"], f"{path}.resourceClaims")
     given = spec.get("containers") or []
     around = Around(
         known,
@@ -151,99 +150,96 @@ def pod_spec(spec: Json, path: str, pod_name: str = "") -> Errors:
         spec.get("hostUsers") is not False,
         bool((spec.get("os") or {}).get("name")),
     )
-    found += containers(given, around, f"{path}.containers")
+    yield from containers(given, around, f"{path}.containers")
     if "initContainers" in spec:
-        found += init_containers(spec["initContainers"], given, around, f"{path}.initContainers")
+        yield from init_containers(spec["initContainers"], given, around, f"{path}.initContainers")
     if "ephemeralContainers" in spec:
-        found += ephemeral_containers(spec["ephemeralContainers"], spec, around, f"{path}.ephemeralContainers")
+        yield from ephemeral_containers(spec["ephemeralContainers"], spec, around, f"{path}.ephemeralContainers")
     if "resources" in spec:
-        found += _resources(spec, claims, path)
-    found += _host_network(spec, path, is_pod=bool(pod_name))
+        yield from _resources(spec, claims, path)
+    yield from _host_network(spec, path, is_pod=bool(pod_name))
     if spec.get("restartPolicy") not in _RESTART:
-        found += one_of(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
+        yield from one_of(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
     if spec.get("dnsPolicy") not in _DNS:
-        found += one_of(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
+        yield from one_of(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
     if "nodeSelector" in spec:
-        found += metadata.labels(spec["nodeSelector"], f"{path}.nodeSelector")
+        yield from metadata.labels(spec["nodeSelector"], f"{path}.nodeSelector")
     if spec.get("securityContext") or spec.get("hostPID"):
-        found += security.of_pod(spec, path)
+        yield from security.of_pod(spec, path)
     if "affinity" in spec:
-        found += placing.affinity(spec["affinity"], f"{path}.affinity")
+        yield from placing.affinity(spec["affinity"], f"{path}.affinity")
     if "dnsConfig" in spec or spec.get("dnsPolicy") == "None":
-        found += _dns(spec, path)
+        yield from _dns(spec, path)
     for index, gate in enumerate(spec.get("readinessGates") or ()):
         kind = gate.get("conditionType", "")
         here = f"{path}.readinessGates[{index}].conditionType"
-        found += [invalid(here, kind, text) for text in names.qualified(kind)]
-    found += _gates(spec.get("schedulingGates") or [], f"{path}.schedulingGates")
+        yield from malformed(here, kind, names.qualified)
+    yield from _gates(spec.get("schedulingGates") or [], f"{path}.schedulingGates")
     if "topologySpreadConstraints" in spec:
-        found += placing.spread(spec["topologySpreadConstraints"], f"{path}.topologySpreadConstraints")
+        yield from placing.spread(spec["topologySpreadConstraints"], f"{path}.topologySpreadConstraints")
     if spec.get("hostUsers") is False:
-        found += _own_users(spec, path)
+        yield from _own_users(spec, path)
     if "hostnameOverride" in spec:
-        found += _host_name(spec, path)
+        yield from _host_name(spec, path)
     for key in ("serviceAccountName", "nodeName"):
         if key in spec:
-            found += [invalid(f"{path}.{key}", spec[key], text) for text in names.subdomain(spec[key])]
+            yield from malformed(f"{path}.{key}", spec[key], names.subdomain)
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= _INT32:
-        found.append(invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive"))
+        yield invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
     for key in ("hostname", "subdomain"):
         if spec.get(key):
-            found += [invalid(f"{path}.{key}", spec[key], text) for text in names.label(spec[key])]
+            yield from malformed(f"{path}.{key}", spec[key], names.label)
     if "tolerations" in spec:
-        found += placing.tolerations(spec["tolerations"], f"{path}.tolerations")
+        yield from placing.tolerations(spec["tolerations"], f"{path}.tolerations")
     for index, alias in enumerate(spec.get("hostAliases") or ()):
         here, address = f"{path}.hostAliases[{index}]", alias.get("ip", "")
-        found += [invalid(f"{here}.ip", address, text) for text in names.ip(address)]
+        yield from malformed(f"{here}.ip", address, names.ip)
         for at, name in enumerate(alias.get("hostnames") or ()):
-            found += [invalid(f"{here}.hostnames[{at}]", name, text) for text in names.subdomain(name)]
+            yield from malformed(f"{here}.hostnames[{at}]", name, names.subdomain)
     for key in ("priorityClassName", "runtimeClassName"):
         if key in spec and (spec[key] or key == "runtimeClassName"):
-            found += [invalid(f"{path}.{key}", spec[key], text) for text in names.subdomain(spec[key])]
+            yield from malformed(f"{path}.{key}", spec[key], names.subdomain)
     if "preemptionPolicy" in spec:
-        found += one_of(f"{path}.preemptionPolicy", spec["preemptionPolicy"], ("PreemptLowerPriority", "Never"))
+        yield from one_of(f"{path}.preemptionPolicy", spec["preemptionPolicy"], ("PreemptLowerPriority", "Never"))
     if "overhead" in spec:
-        found += requirements({"limits": spec["overhead"]}, f"{path}.overhead")
+        yield from requirements({"limits": spec["overhead"]}, f"{path}.overhead")
     if "os" in spec:
-        found += _system(spec, path)
-    return [*found, *file_keys(spec, path)]
+        yield from _system(spec, path)
+    yield from file_keys(spec, path)
 
 
-def _claims(given: list[Json], path: str) -> Errors:
-    found: Errors = []
+def _claims(given: list[Json], path: str) -> Causes:
     seen: set[str] = set()
     for index, claim in enumerate(given):
         here, name = f"{path}[{index}]", claim.get("name", "")
         if not name:
-            found.append(required(f"{here}.name"))
+            yield required(f"{here}.name")
         elif name in seen:
-            found.append(duplicate(f"{here}.name", name))
+            yield duplicate(f"{here}.name", name)
         else:
-            found += [invalid(f"{here}.name", name, text) for text in names.label(name)]
+            yield from malformed(f"{here}.name", name, names.label)
             seen.add(name)
         keys = [key for key in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(key) is not None]
         shown = inside("PodResourceClaim", claim)
         if len(keys) == 2:
             detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            found.append(invalid(here, shown, detail))
+            yield invalid(here, shown, detail)
         if not keys:
             detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            found.append(invalid(here, shown, detail))
+            yield invalid(here, shown, detail)
         for key in keys:
-            found += [invalid(f"{here}.{key}", claim[key], text) for text in names.subdomain(claim[key])]
-    return found
+            yield from malformed(f"{here}.{key}", claim[key], names.subdomain)
 
 
-def _resources(spec: Json, claims: set[str], path: str) -> Errors:
+def _resources(spec: Json, claims: set[str], path: str) -> Causes:
     """Resources of the whole pod, which its containers may not exceed."""
     resources, here = spec["resources"], f"{path}.resources"
-    found: Errors = []
     if resources.get("claims"):
-        found.append(forbidden(f"{here}.claims", "claims may not be set for Resources at pod-level"))
+        yield forbidden(f"{here}.claims", "claims may not be set for Resources at pod-level")
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    found += amounts(limits, requests, here, _pod_resource)
-    found += claim_names(resources.get("claims") or (), claims, f"{here}.claims")
+    yield from amounts(limits, requests, here, _pod_resource)
+    yield from claim_names(resources.get("claims") or (), claims, f"{here}.claims")
     for name, quantity in requests.items():
         sum_ = sum(nanos(each) for each in _each(spec, "requests", name))
         if sum_ > nanos(quantity):
@@ -251,13 +247,12 @@ def _resources(spec: Json, claims: set[str], path: str) -> Errors:
                 next(iter(_each(spec, "requests", name)), "0") if len(list(_each(spec, "requests", name))) == 1 else ""
             )
             detail = f"must be greater than or equal to aggregate container requests of {shown or _plain(sum_)}"
-            found.append(invalid(f"{here}.requests[{name}]", quantity, detail))
+            yield invalid(f"{here}.requests[{name}]", quantity, detail)
     for index, container in enumerate(spec.get("containers") or ()):
         for name, quantity in ((container.get("resources") or {}).get("limits") or {}).items():
             if name in limits and nanos(quantity) > nanos(limits[name]):
                 detail = f"must be less than or equal to pod limits of {limits[name]}"
-                found.append(invalid(f"{here}.containers[{index}][{name}].limits", quantity, detail))
-    return found
+                yield invalid(f"{here}.containers[{index}][{name}].limits", quantity, detail)
 
 
 def _each(spec: Json, kind: str, name: str) -> list[str]:
@@ -277,32 +272,29 @@ def _pod_resource(name: str, path: str) -> Errors:
     return [not_supported(path, name, ("cpu", "hugepages-", "memory"))]
 
 
-def _own_users(spec: Json, path: str) -> Errors:
-    found: Errors = []
+def _own_users(spec: Json, path: str) -> Causes:
     detail = "when `hostUsers` is false"
     for key, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
         if spec.get(key):
-            found.append(forbidden(f"{path}.{shown}", detail))
+            yield forbidden(f"{path}.{shown}", detail)
     for kind in _CONTAINERS:
         for index, container in enumerate(spec.get(kind) or ()):
             if container.get("volumeDevices"):
-                found.append(forbidden(f"{path}.{kind}[{index}].volumeDevices", detail))
-    return found
+                yield forbidden(f"{path}.{kind}[{index}].volumeDevices", detail)
 
 
-def _host_name(spec: Json, path: str) -> Errors:
+def _host_name(spec: Json, path: str) -> Causes:
     here, name = f"{path}.hostnameOverride", spec["hostnameOverride"]
-    found: Errors = []
     if spec.get("setHostnameAsFQDN"):
-        found.append(forbidden(here, "may not be specified when setHostnameAsFQDN is true"))
+        yield forbidden(here, "may not be specified when setHostnameAsFQDN is true")
     if spec.get("hostNetwork"):
-        found.append(forbidden(here, "may not be specified when hostNetwork is true"))
+        yield forbidden(here, "may not be specified when hostNetwork is true")
     if len(name) > 64:
-        found.append(too_long(here, 64))
-    return [*found, *(invalid(here, name, text) for text in names.subdomain(name))]
+        yield too_long(here, 64)
+    yield from malformed(here, name, names.subdomain)
 
 
-def _system(spec: Json, path: str) -> Errors:
+def _system(spec: Json, path: str) -> Causes:
     name = (spec["os"] or {}).get("name", "")
     if not name:
         return [required(f"{path}.os.name")]
@@ -311,8 +303,7 @@ def _system(spec: Json, path: str) -> Errors:
     return security.windows_options(spec, path) if name == "linux" else []
 
 
-def _host_network(spec: Json, path: str, is_pod: bool) -> Errors:
-    found: Errors = []
+def _host_network(spec: Json, path: str, is_pod: bool) -> Causes:
     if spec.get("hostNetwork"):
         for index, container in enumerate(spec.get("containers") or ()):
             for at, port in enumerate(container.get("ports") or ()):
@@ -321,86 +312,84 @@ def _host_network(spec: Json, path: str, is_pod: bool) -> Errors:
                 if (is_pod or host) and host != port.get("containerPort", 0):
                     here = f"{path}.containers[{index}].ports[{at}].hostPort"
                     text = "must match `containerPort` when `hostNetwork` is true"
-                    found.append(invalid(here, host, text))
-    return found
+                    yield invalid(here, host, text)
 
 
-def _dns(spec: Json, path: str) -> Errors:
+def _dns(spec: Json, path: str) -> Causes:
     config = spec.get("dnsConfig")
-    found: Errors = []
     if spec.get("dnsPolicy") == "None":
         if config is None:
-            return [required(f"{path}.dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None")]
+            yield required(f"{path}.dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None")
+            return
         if not config.get("nameservers"):
             detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
-            return [required(f"{path}.dnsConfig.nameservers", detail)]
+            yield required(f"{path}.dnsConfig.nameservers", detail)
+            return
     config = config or {}
     servers, searches = config.get("nameservers") or (), config.get("searches") or ()
     if len(servers) > 3:
-        found.append(invalid(f"{path}.dnsConfig.nameservers", servers, "must not have more than 3 nameservers"))
+        yield invalid(f"{path}.dnsConfig.nameservers", servers, "must not have more than 3 nameservers")
     for index, server in enumerate(servers):
-        found += [invalid(f"{path}.dnsConfig.nameservers[{index}]", server, text) for text in names.ip(server)]
+        yield from malformed(f"{path}.dnsConfig.nameservers[{index}]", server, names.ip)
     if len(searches) > 32:
-        found.append(invalid(f"{path}.dnsConfig.searches", searches, "must not have more than 32 search paths"))
+        yield invalid(f"{path}.dnsConfig.searches", searches, "must not have more than 32 search paths")
     if len(" ".join(searches)) > 2048:
         detail = "must not have more than 2048 characters (including spaces) in the search list"
-        found.append(invalid(f"{path}.dnsConfig.searches", searches, detail))
+        yield invalid(f"{path}.dnsConfig.searches", searches, detail)
     for index, search in enumerate(searches):
         if search != ".":
             text, here = search.removesuffix("."), f"{path}.dnsConfig.searches[{index}]"
-            found += [invalid(here, text, problem) for problem in names.subdomain_with_underscores(text)]
+            yield from malformed(here, text, names.subdomain_with_underscores)
     for index, option in enumerate(config.get("options") or ()):
         if not option.get("name"):
-            found.append(required(f"{path}.dnsConfig.options[{index}]", "must not be empty"))
-    return found
+            yield required(f"{path}.dnsConfig.options[{index}]", "must not be empty")
 
 
-def _gates(gates: list[Json], path: str) -> Errors:
-    found: Errors = []
+def _gates(gates: list[Json], path: str) -> Causes:
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         name = gate.get("name", "")
-        found += [invalid(f"{path}[{index}]", name, text) for text in names.qualified(name)]
+        yield from malformed(f"{path}[{index}]", name, names.qualified)
         if name in seen:
-            found.append(duplicate(f"{path}[{index}]", name))
+            yield duplicate(f"{path}[{index}]", name)
         seen.add(name)
-    return found
 
 
 # --- changing a pod ---------------------------------------------------------------------------------------------
 
 
-def on_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
+def _on_update(new: Json, old: Json) -> Causes:
     spec, before = new["spec"], old["spec"]
     noted, were = new["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
     if spec == before and noted == were:
-        return found
-    found += annotations(noted, spec, "metadata.annotations")
-    found += pod_spec(spec, "spec", new["metadata"].get("name", ""))
-    found += _only_for_pods(spec)
-    found += _changed_annotations(noted, were)
-    found += annotations(noted, spec, "metadata.annotations")
+        return
+    yield from annotations(noted, spec, "metadata.annotations")
+    yield from pod_spec(spec, "spec", new["metadata"].get("name", ""))
+    yield from _only_for_pods(spec)
+    yield from _changed_annotations(noted, were)
+    yield from annotations(noted, spec, "metadata.annotations")
     if spec == before:
-        return found
+        return
     for kind in ("containers", "initContainers"):
         if len(spec.get(kind) or ()) != len(before.get(kind) or ()):
-            return [*found, forbidden(f"spec.{kind}", "pod updates may not add or remove containers")]
+            yield forbidden(f"spec.{kind}", "pod updates may not add or remove containers")
+            return
         for index, container in enumerate(spec.get(kind) or ()):
             if not container.get("image"):
-                found.append(required(f"spec.{kind}[{index}].image"))
-            found += untidy_image(container, f"spec.{kind}[{index}]")
+                yield required(f"spec.{kind}[{index}].image")
+            yield from untidy_image(container, f"spec.{kind}[{index}]")
     problems = _deadline(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds"))
     if problems and spec.get("activeDeadlineSeconds") is not None:
-        return [*found, *problems]
-    found += problems
+        yield from problems
+        return
+    yield from problems
     tolerated = spec.get("tolerations") or []
     if _tolerates_the_same(tolerated, before.get("tolerations") or []):
-        found += placing.tolerations(tolerated, "spec.tolerations")
+        yield from placing.tolerations(tolerated, "spec.tolerations")
     else:
         detail = "existing toleration can not be modified except its tolerationSeconds"
-        found.append(forbidden("spec.tolerations", detail))
-    found += _new_gates(spec.get("schedulingGates") or [], before.get("schedulingGates") or [])
+        yield forbidden("spec.tolerations", detail)
+    yield from _new_gates(spec.get("schedulingGates") or [], before.get("schedulingGates") or [])
     changed = copied(spec)
     for kind in ("containers", "initContainers"):
         for container, previous in zip(changed.get(kind) or (), before.get(kind) or (), strict=True):
@@ -411,25 +400,22 @@ def on_update(new: Json, old: Json) -> Errors:
         put(changed, "terminationGracePeriodSeconds", before)
     put(changed, "tolerations", before)
     if before.get("schedulingGates"):
-        found += _gated(changed, spec, before)
+        yield from _gated(changed, spec, before)
     if changed != before:
         detail = f"pod updates may not change fields other than {','.join(_MUTABLE)}\n{spec_diff(before, changed)}"
-        found.append(forbidden("spec", detail))
-    return found
+        yield forbidden("spec", detail)
 
 
-def _changed_annotations(new: Json, old: Json) -> Errors:
-    found: Errors = []
+def _changed_annotations(new: Json, old: Json) -> Causes:
     for key, value in {**old, **new}.items():
         if new.get(key) == old.get(key):
             continue
         done = "remove or update" if key in old else "add"
         if key.startswith(_APP_ARMOR):
-            found.append(forbidden(f"metadata.annotations[{key}]", f"may not {done} AppArmor annotations"))
+            yield forbidden(f"metadata.annotations[{key}]", f"may not {done} AppArmor annotations")
         if key == _MIRROR:
             assert value is not None
-            found.append(forbidden(f"metadata.annotations[{key}]", f"may not {done} mirror pod annotation"))
-    return found
+            yield forbidden(f"metadata.annotations[{key}]", f"may not {done} mirror pod annotation")
 
 
 def _deadline(new: int | None, old: int | None) -> Errors:
@@ -465,25 +451,22 @@ def _tolerates_the_same(new: list[Json], old: list[Json]) -> bool:
     return all(timeless(toleration) in kept for toleration in old)
 
 
-def _gated(changed: Json, spec: Json, before: Json) -> Errors:
+def _gated(changed: Json, spec: Json, before: Json) -> Causes:
     """A pod with scheduling gates may still get more node labels and a stricter node affinity."""
-    found: Errors = []
     selector, had = spec.get("nodeSelector") or {}, before.get("nodeSelector") or {}
     if selector != had:
         if any(selector.get(key) != value for key, value in had.items()):
-            found.append(
-                invalid(
-                    "spec.nodeSelector",
-                    selector,
-                    "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
-                )
+            yield invalid(
+                "spec.nodeSelector",
+                selector,
+                "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
             )
         put(changed, "nodeSelector", before)
     affinity: Any = (spec.get("affinity") or {}).get("nodeAffinity")
     previous: Any = (before.get("affinity") or {}).get("nodeAffinity")
     if affinity == previous:
-        return found
-    found += _narrowed(affinity or {}, previous or {})
+        return
+    yield from _narrowed(affinity or {}, previous or {})
     rest = {key: value for key, value in (spec.get("affinity") or {}).items() if key != "nodeAffinity"}
     if previous is not None:
         changed["affinity"] = {**rest, "nodeAffinity": previous}
@@ -491,7 +474,6 @@ def _gated(changed: Json, spec: Json, before: Json) -> Errors:
         changed["affinity"] = rest
     else:
         changed.pop("affinity", None)
-    return found
 
 
 def _narrowed(new: Json, old: Json) -> Errors:
@@ -520,10 +502,5 @@ def _only_adds(new: Json, old: Json) -> bool:
     return all(has[: len(had)] == had for has, had in parts)
 
 
-def pod_template(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *template(obj.get("template") or {}, "template")]
-
-
-def pod_template_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *template(new.get("template") or {}, "template")]
+def pod_template(new: Json, old: Json | None) -> Causes:
+    return template(new.get("template") or {}, "template")

@@ -1,7 +1,16 @@
 """Validation of ResourceQuotas and LimitRanges."""
 
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import Errors, Json, duplicate, forbidden, invalid, required
+from fairlead.apiserver.validation.errors import (
+    Causes,
+    Errors,
+    Json,
+    duplicate,
+    forbidden,
+    invalid,
+    malformed,
+    required,
+)
 from fairlead.apiserver.validation.quantities import (
     amount,
     container_resource_name,
@@ -24,18 +33,14 @@ _LIMITED_SCOPES = (
 )
 
 
-def quota(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *_quota_spec(obj["spec"]), *quota_status(obj, obj)]
-
-
-def quota_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    found += _quota_spec(new["spec"])
+def quota(new: Json, old: Json | None) -> Causes:
+    yield from _quota_spec(new["spec"])
+    if old is None:
+        yield from quota_status(new, new)
+        return
     scopes = [set(each["spec"].get("scopes") or ()) for each in (new, old)]
     if scopes[0] != scopes[1]:
-        found.append(invalid("spec.scopes", new["spec"].get("scopes"), "field is immutable"))
-    return found
+        yield invalid("spec.scopes", new["spec"].get("scopes"), "field is immutable")
 
 
 def quota_status(new: Json, old: Json) -> Errors:
@@ -43,31 +48,28 @@ def quota_status(new: Json, old: Json) -> Errors:
     return [*_amounts(status.get("hard") or {}, "status.hard"), *_amounts(status.get("used") or {}, "status.used")]
 
 
-def _amounts(given: Json, path: str) -> Errors:
-    found: Errors = []
+def _amounts(given: Json, path: str) -> Causes:
     for name, quantity in given.items():
         here = f"{path}[{name}]"
-        found += resource_name(name, here)
+        yield from resource_name(name, here)
         if "/" not in name and not is_quota_resource(name):
-            found.append(invalid(here, name, "must be a standard resource for quota"))
-        found += amount(name, quantity, here)
-    return found
+            yield invalid(here, name, "must be a standard resource for quota")
+        yield from amount(name, quantity, here)
 
 
-def _quota_spec(spec: Json) -> Errors:
+def _quota_spec(spec: Json) -> Causes:
     hard = spec.get("hard") or {}
-    found = _amounts(hard, "spec.hard")
+    yield from _amounts(hard, "spec.hard")
     scopes = spec.get("scopes") or []
     for scope in scopes:
         if scope not in _SCOPES:
-            found.append(invalid("spec.scopes", scopes, "unsupported scope"))
+            yield invalid("spec.scopes", scopes, "unsupported scope")
         for name in sorted(hard):
             if is_quota_resource(name) and not _applies(scope, name):
-                found.append(invalid("spec.scopes", scopes, "unsupported scope applied to resource"))
-    found += [invalid("spec.scopes", scopes, "conflicting scopes") for pair in _CLASH if {*pair} <= {*scopes}]
+                yield invalid("spec.scopes", scopes, "unsupported scope applied to resource")
+    yield from (invalid("spec.scopes", scopes, "conflicting scopes") for pair in _CLASH if {*pair} <= {*scopes})
     if spec.get("scopeSelector"):
-        found += _scope_selector(spec["scopeSelector"], "spec.scopeSelector.matchExpressions")
-    return found
+        yield from _scope_selector(spec["scopeSelector"], "spec.scopeSelector.matchExpressions")
 
 
 def _applies(scope: str, name: str) -> bool:
@@ -78,78 +80,69 @@ def _applies(scope: str, name: str) -> bool:
     return True
 
 
-def _scope_selector(selector: Json, path: str) -> Errors:
-    found: Errors = []
+def _scope_selector(selector: Json, path: str) -> Causes:
     for expression in selector.get("matchExpressions") or ():
         scope, operator = expression.get("scopeName", ""), expression.get("operator", "")
         values = expression.get("values") or []
         if scope not in _SCOPES:
-            found.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
+            yield invalid(f"{path}.scopeName", scope, "unsupported scope")
         if scope in _SCOPES and scope not in ("PriorityClass", "VolumeAttributesClass") and operator != "Exists":
-            found.append(invalid(f"{path}.operator", operator, _LIMITED_SCOPES))
+            yield invalid(f"{path}.operator", operator, _LIMITED_SCOPES)
         if operator in ("In", "NotIn"):
             if not values:
                 text = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
-                found.append(required(f"{path}.values", text))
+                yield required(f"{path}.values", text)
         elif operator in ("Exists", "DoesNotExist"):
             if values:
                 text = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-                found.append(invalid(f"{path}.values", values, text))
+                yield invalid(f"{path}.values", values, text)
         else:
-            found.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
-    return found
+            yield invalid(f"{path}.operator", operator, "not a valid selector operator")
 
 
 # --- limit ranges -----------------------------------------------------------------------------------------------
 
 
-def limit_range(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+def limit_range(new: Json, old: Json | None) -> Causes:
+    # The server validates a changed one as a new one, without the old.
+    yield from metadata.on_create(new["metadata"], True, names.subdomain)
     seen: set[str] = set()
-    for index, limit in enumerate((obj.get("spec") or {}).get("limits") or ()):
+    for index, limit in enumerate((new.get("spec") or {}).get("limits") or ()):
         path, kind = f"spec.limits[{index}]", limit.get("type", "")
-        found += _limit_type(kind, f"{path}.type")
+        yield from _limit_type(kind, f"{path}.type")
         if kind in seen:
-            found.append(duplicate(f"{path}.type", kind))
+            yield duplicate(f"{path}.type", kind)
         seen.add(kind)
-        found += _limit(limit, kind, path)
-    return found
-
-
-def limit_range_update(new: Json, old: Json) -> Errors:
-    # The server validates it as a new one, without the old.
-    return limit_range(new)
+        yield from _limit(limit, kind, path)
 
 
 def _limit_type(kind: str, path: str) -> Errors:
-    found = [invalid(path, kind, text) for text in names.qualified(kind)]
+    found = malformed(path, kind, names.qualified)
     if not found and "/" not in kind and kind not in _TYPES:
         found.append(invalid(path, kind, "must be a standard limit type or fully qualified"))
     return found
 
 
-def _limit(limit: Json, kind: str, path: str) -> Errors:
-    found: Errors = []
+def _limit(limit: Json, kind: str, path: str) -> Causes:
     check = container_resource_name if kind in ("Pod", "Container") else resource_name
     kept = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
     for key in ("max", "min"):
-        found += [each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]")]
+        yield from (each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]"))
     for key in ("default", "defaultRequest"):
         if kind == "Pod":
             if limit.get(key):
-                found.append(forbidden(f"{path}.{key}", "may not be specified when `type` is 'Pod'"))
+                yield forbidden(f"{path}.{key}", "may not be specified when `type` is 'Pod'")
             kept.remove(key)
         else:
-            found += [each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]")]
+            yield from (each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]"))
     if kind == "PersistentVolumeClaim" and not any("storage" in (limit.get(key) or ()) for key in ("min", "max")):
         text = "either minimum or maximum storage value is required, but neither was provided"
-        found.append(required(f"{path}.limits", text))
+        yield required(f"{path}.limits", text)
     key = "maxLimitRequestRatio"
-    found += [each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]")]
+    yield from (each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]"))
     for name in dict.fromkeys(name for key in kept for name in limit.get(key) or ()):
         given = {key: limit[key][name] for key in kept if name in (limit.get(key) or ())}
-        found += _bounds(given, name, path)
-    return found
+        yield from _bounds(given, name, path)
 
 
 def _bounds(given: Json, name: str, path: str) -> Errors:

@@ -3,66 +3,67 @@
 from typing import Any
 
 from fairlead.apiserver.validation import names
-from fairlead.apiserver.validation.errors import Errors, Json, duplicate, forbidden, invalid, not_supported, required
+from fairlead.apiserver.validation.errors import (
+    Causes,
+    Errors,
+    Json,
+    duplicate,
+    forbidden,
+    invalid,
+    malformed,
+    not_supported,
+    one_of,
+    required,
+    supported,
+)
 from fairlead.apiserver.validation.metadata import selector
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def tolerations(given: list[Json], path: str) -> Errors:
-    found: Errors = []
+def tolerations(given: list[Json], path: str) -> Causes:
     for index, toleration in enumerate(given):
         here = f"{path}[{index}]"
         key, operator = toleration.get("key", ""), toleration.get("operator", "")
         effect, value = toleration.get("effect", ""), toleration.get("value", "")
         if key:
-            found += [invalid(f"{here}.key", key, text) for text in names.qualified(key)]
+            yield from malformed(f"{here}.key", key, names.qualified)
         elif operator != "Exists":
-            found.append(
-                invalid(
-                    f"{here}.operator",
-                    operator,
-                    'operator must be Exists when `key` is empty, which means "match all values and all keys"',
-                )
+            yield invalid(
+                f"{here}.operator",
+                operator,
+                'operator must be Exists when `key` is empty, which means "match all values and all keys"',
             )
         if "tolerationSeconds" in toleration and effect != "NoExecute":
-            found.append(
-                invalid(f"{here}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
-            )
+            yield invalid(f"{here}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
         if operator in ("Equal", ""):
             problems = names.label_value(value)
             if problems:
-                found.append(invalid(f"{here}.operator", value, ";".join(problems)))
+                yield invalid(f"{here}.operator", value, ";".join(problems))
         elif operator == "Exists":
             if value:
-                found.append(invalid(f"{here}.operator", value, "value must be empty when `operator` is 'Exists'"))
+                yield invalid(f"{here}.operator", value, "value must be empty when `operator` is 'Exists'")
         elif operator in ("Lt", "Gt"):
-            found.append(not_supported(f"{here}.operator", operator, ("Equal", "Exists", "Lt", "Gt")))
+            yield not_supported(f"{here}.operator", operator, ("Equal", "Exists", "Lt", "Gt"))
         else:
-            found.append(not_supported(f"{here}.operator", operator, ("Equal", "Exists")))
+            yield not_supported(f"{here}.operator", operator, ("Equal", "Exists"))
         if effect and effect not in EFFECTS:
-            found.append(not_supported(f"{here}.effect", effect, EFFECTS))
-    return found
+            yield not_supported(f"{here}.effect", effect, EFFECTS)
 
 
-def taints(given: list[Json], path: str) -> Errors:
-    found: Errors = []
+def taints(given: list[Json], path: str) -> Causes:
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(given):
         here = f"{path}[{index}]"
         key, effect = taint.get("key", ""), taint.get("effect", "")
-        found += [invalid(f"{here}.key", key, text) for text in names.qualified(key)]
+        yield from malformed(f"{here}.key", key, names.qualified)
         problems = names.label_value(taint.get("value", ""))
         if problems:
-            found.append(invalid(f"{here}.value", taint.get("value", ""), ";".join(problems)))
-        if not effect:
-            found.append(required(f"{here}.effect"))
-        elif effect not in EFFECTS:
-            found.append(not_supported(f"{here}.effect", effect, EFFECTS))
+            yield invalid(f"{here}.value", taint.get("value", ""), ";".join(problems))
+        yield from one_of(f"{here}.effect", effect, EFFECTS)
         if (key, effect) in seen:
-            found.append(_twice(here, taint))
+            yield _twice(here, taint)
         seen.add((key, effect))
-    return found
 
 
 def _twice(path: str, taint: Json) -> Any:
@@ -72,30 +73,28 @@ def _twice(path: str, taint: Json) -> Any:
     return error._replace(message=f"{error.message}: taints must be unique by key and effect pair")
 
 
-def affinity(given: Json, path: str) -> Errors:
-    found: Errors = []
+def affinity(given: Json, path: str) -> Causes:
     if "nodeAffinity" in given:
         here = f"{path}.nodeAffinity"
         node = given["nodeAffinity"]
         if "requiredDuringSchedulingIgnoredDuringExecution" in node:
-            found += node_selector(
+            yield from node_selector(
                 node["requiredDuringSchedulingIgnoredDuringExecution"],
                 f"{here}.requiredDuringSchedulingIgnoredDuringExecution",
             )
         preferred = f"{here}.preferredDuringSchedulingIgnoredDuringExecution"
         for index, term in enumerate(node.get("preferredDuringSchedulingIgnoredDuringExecution") or ()):
-            found += _weight(term, f"{preferred}[{index}]")
-            found += node_term(term.get("preference") or {}, f"{preferred}[{index}].preference", values=False)
+            yield from _weight(term, f"{preferred}[{index}]")
+            yield from node_term(term.get("preference") or {}, f"{preferred}[{index}].preference", values=False)
     for kind in ("podAffinity", "podAntiAffinity"):
         pods = given.get(kind) or {}
         here = f"{path}.{kind}.requiredDuringSchedulingIgnoredDuringExecution"
         for index, term in enumerate(pods.get("requiredDuringSchedulingIgnoredDuringExecution") or ()):
-            found += _pod_term(term, f"{here}[{index}]")
+            yield from _pod_term(term, f"{here}[{index}]")
         here = f"{path}.{kind}.preferredDuringSchedulingIgnoredDuringExecution"
         for index, term in enumerate(pods.get("preferredDuringSchedulingIgnoredDuringExecution") or ()):
-            found += _weight(term, f"{here}[{index}]")
-            found += _pod_term(term.get("podAffinityTerm") or {}, f"{here}[{index}].podAffinityTerm")
-    return found
+            yield from _weight(term, f"{here}[{index}]")
+            yield from _pod_term(term.get("podAffinityTerm") or {}, f"{here}[{index}].podAffinityTerm")
 
 
 def _weight(term: Json, path: str) -> Errors:
@@ -103,44 +102,41 @@ def _weight(term: Json, path: str) -> Errors:
     return [] if 1 <= weight <= 100 else [invalid(f"{path}.weight", weight, "must be in the range 1-100")]
 
 
-def _pod_term(term: Json, path: str) -> Errors:
-    found = selector(term.get("labelSelector"), f"{path}.labelSelector")
-    found += selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
+def _pod_term(term: Json, path: str) -> Causes:
+    yield from selector(term.get("labelSelector"), f"{path}.labelSelector")
+    yield from selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
     for name in term.get("namespaces") or ():
-        found += [invalid(f"{path}.namespace", name, text) for text in names.label(name)]
-    found += _label_keys(term, path)
+        yield from malformed(f"{path}.namespace", name, names.label)
+    yield from _label_keys(term, path)
     key = term.get("topologyKey", "")
     if not key:
-        found.append(required(f"{path}.topologyKey", "can not be empty"))
-    found += [invalid(f"{path}.topologyKey", key, text) for text in names.qualified(key)]
-    return found
+        yield required(f"{path}.topologyKey", "can not be empty")
+    yield from malformed(f"{path}.topologyKey", key, names.qualified)
 
 
-def _label_keys(term: Json, path: str) -> Errors:
+def _label_keys(term: Json, path: str) -> Causes:
     """Keys whose values are taken from the pod when it is created."""
     matched, avoided = term.get("matchLabelKeys") or [], term.get("mismatchLabelKeys") or []
     if not matched and not avoided:
-        return []
+        return
     given = term.get("labelSelector")
-    found: Errors = []
     for kind, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", avoided)):
         if keys and given is None:
-            found.append(forbidden(f"{path}.{kind}", "must not be specified when labelSelector is not set"))
+            yield forbidden(f"{path}.{kind}", "must not be specified when labelSelector is not set")
             continue
         for index, key in enumerate(keys):
-            found += [invalid(f"{path}.{kind}[{index}]", key, text) for text in names.qualified(key)]
+            yield from malformed(f"{path}.{kind}[{index}]", key, names.qualified)
     last, avoids = {key: index for index, key in enumerate(matched)}, set(avoided)
     seen = set((given or {}).get("matchLabels") or ())
     for expression in (given or {}).get("matchExpressions") or ():
         key = expression.get("key", "")
         if key in seen and key in last:
-            found.append(invalid(f"{path}[{last[key]}]", key, "exists in both matchLabelKeys and labelSelector"))
+            yield invalid(f"{path}[{last[key]}]", key, "exists in both matchLabelKeys and labelSelector")
         seen.add(key)
     for index, key in enumerate(matched):
         if key in avoids:
             detail = "exists in both matchLabelKeys and mismatchLabelKeys"
-            found.append(invalid(f"{path}.matchLabelKeys[{index}]", key, detail))
-    return found
+            yield invalid(f"{path}.matchLabelKeys[{index}]", key, detail)
 
 
 def node_selector(given: Json, path: str) -> Errors:
@@ -152,89 +148,73 @@ def node_selector(given: Json, path: str) -> Errors:
     ]
 
 
-def node_term(term: Json, path: str, values: bool = True) -> Errors:
+def node_term(term: Json, path: str, values: bool = True) -> Causes:
     """`values`: whether values must be valid label values; those of a preference need not be."""
-    found: Errors = []
     for index, expression in enumerate(term.get("matchExpressions") or ()):
-        found += _requirement(expression, f"{path}.matchExpressions[{index}]", values)
+        yield from _requirement(expression, f"{path}.matchExpressions[{index}]", values)
     for index, expression in enumerate(term.get("matchFields") or ()):
         here = f"{path}.matchFields[{index}]"
         given = expression.get("values") or ()
         if expression.get("operator") in ("In", "NotIn"):
             if len(given) != 1:
-                found.append(
-                    required(
-                        f"{here}.values",
-                        "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
-                    )
+                yield required(
+                    f"{here}.values",
+                    "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
                 )
         else:
-            found.append(invalid(f"{here}.operator", expression.get("operator", ""), "not a valid selector operator"))
+            yield invalid(f"{here}.operator", expression.get("operator", ""), "not a valid selector operator")
         if expression.get("key") != "metadata.name":
-            found.append(invalid(f"{here}.key", expression.get("key", ""), "not a valid field selector key"))
+            yield invalid(f"{here}.key", expression.get("key", ""), "not a valid field selector key")
         else:
             for at, value in enumerate(given):
-                found += [invalid(f"{here}.values[{at}]", value, text) for text in names.subdomain(value)]
-    return found
+                yield from malformed(f"{here}.values[{at}]", value, names.subdomain)
 
 
-def _requirement(expression: Json, path: str, check_values: bool) -> Errors:
-    found: Errors = []
+def _requirement(expression: Json, path: str, check_values: bool) -> Causes:
     values = expression.get("values") or ()
     match expression.get("operator"):
         case "In" | "NotIn":
             if not values:
-                found.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+                yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
         case "Exists" | "DoesNotExist":
             if values:
-                found.append(
-                    forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
-                )
+                yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
         case "Gt" | "Lt":
             if len(values) != 1:
-                found.append(
-                    required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
-                )
+                yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
         case operator:
-            found.append(invalid(f"{path}.operator", operator or "", "not a valid selector operator"))
-    key = expression.get("key", "")
-    found += [invalid(f"{path}.key", key, text) for text in names.qualified(key)]
+            yield invalid(f"{path}.operator", operator or "", "not a valid selector operator")
+    yield from malformed(f"{path}.key", expression.get("key", ""), names.qualified)
     if check_values:
         for index, value in enumerate(values):
-            found += [invalid(f"{path}.values[{index}]", value, text) for text in names.label_value(value)]
-    return found
+            yield from malformed(f"{path}.values[{index}]", value, names.label_value)
 
 
-def spread(given: list[Json], path: str) -> Errors:
-    found: Errors = []
+def spread(given: list[Json], path: str) -> Causes:
     last = {(each.get("topologyKey"), each.get("whenUnsatisfiable", "")): at for at, each in enumerate(given)}
     for index, constraint in enumerate(given):
         here = f"{path}[{index}]"
         if constraint.get("maxSkew", 0) <= 0:
-            found.append(invalid(f"{here}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero"))
+            yield invalid(f"{here}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero")
         if not constraint.get("topologyKey"):
-            found.append(required(f"{here}.topologyKey", "can not be empty"))
+            yield required(f"{here}.topologyKey", "can not be empty")
         action = constraint.get("whenUnsatisfiable", "")
-        if action not in ("DoNotSchedule", "ScheduleAnyway"):
-            found.append(not_supported(f"{here}.whenUnsatisfiable", action, ("DoNotSchedule", "ScheduleAnyway")))
+        yield from supported(f"{here}.whenUnsatisfiable", action, ("DoNotSchedule", "ScheduleAnyway"))
         if last[constraint.get("topologyKey"), action] > index:
             pair = f"{{{constraint.get('topologyKey')}, {action}}}"
-            found.append(duplicate(f"{here}.{{topologyKey, whenUnsatisfiable}}", pair))
+            yield duplicate(f"{here}.{{topologyKey, whenUnsatisfiable}}", pair)
         domains = constraint.get("minDomains")
         if domains is not None:
             if domains <= 0:
-                found.append(invalid(f"{here}.minDomains", domains, "must be greater than zero"))
+                yield invalid(f"{here}.minDomains", domains, "must be greater than zero")
             if action != "DoNotSchedule":
-                found.append(
-                    invalid(
-                        f"{here}.minDomains",
-                        domains,
-                        f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}",
-                    )
+                yield invalid(
+                    f"{here}.minDomains",
+                    domains,
+                    f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}",
                 )
         for key in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             if key in constraint and constraint[key] not in ("Honor", "Ignore"):
-                found.append(not_supported(f"{here}.{key}", constraint[key], ("Honor", "Ignore")))
-        found += _label_keys({**constraint, "mismatchLabelKeys": None}, here)
-        found += selector(constraint.get("labelSelector"), f"{here}.labelSelector")
-    return found
+                yield not_supported(f"{here}.{key}", constraint[key], ("Honor", "Ignore"))
+        yield from _label_keys({**constraint, "mismatchLabelKeys": None}, here)
+        yield from selector(constraint.get("labelSelector"), f"{here}.labelSelector")

@@ -5,13 +5,16 @@ from typing import Any
 
 from fairlead.apiserver.schema.internal import inside
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     duplicate,
     forbidden,
     invalid,
     not_supported,
+    one_of,
     required,
+    supported_if_set,
     too_long,
 )
 from fairlead.apiserver.validation.paths import descending
@@ -30,25 +33,20 @@ def _ids(context: Json, keys: tuple[str, ...], path: str) -> Errors:
     ]
 
 
-def _seccomp(context: Json, path: str) -> Errors:
+def _seccomp(context: Json, path: str) -> Causes:
     profile = context.get("seccompProfile")
     if profile is None:
-        return []
+        return
     here, kind, file = f"{path}.seccompProfile", profile.get("type", ""), profile.get("localhostProfile")
-    found: Errors = []
-    if not kind:
-        found.append(required(f"{here}.type", "type is required when seccompProfile is set"))
-    elif kind not in _PROFILES:
-        found.append(not_supported(f"{here}.type", kind, _PROFILES))
+    yield from one_of(f"{here}.type", kind, _PROFILES, "type is required when seccompProfile is set")
     if kind == "Localhost":
         if file is None:
-            found.append(required(f"{here}.localhostProfile", "must be set when seccomp type is Localhost"))
+            yield required(f"{here}.localhostProfile", "must be set when seccomp type is Localhost")
         else:
-            found += descending(file, f"{here}.localhostProfile")
+            yield from descending(file, f"{here}.localhostProfile")
     elif file is not None:
         shown = inside("SeccompProfile", profile)
-        found.append(invalid(f"{here}.localhostProfile", shown, "can only be set when seccomp type is Localhost"))
-    return found
+        yield invalid(f"{here}.localhostProfile", shown, "can only be set when seccomp type is Localhost")
 
 
 def _app_armor(context: Json, path: str) -> Errors:
@@ -73,23 +71,23 @@ def _app_armor(context: Json, path: str) -> Errors:
     return found
 
 
-def of_pod(spec: Json, path: str) -> Errors:
+def of_pod(spec: Json, path: str) -> Causes:
     context, here = spec.get("securityContext") or {}, f"{path}.securityContext"
     if not context and not spec.get("hostPID"):
-        return []
-    found = _ids(context, ("fsGroup", "runAsUser", "runAsGroup"), here)
+        return
+    yield from _ids(context, ("fsGroup", "runAsUser", "runAsGroup"), here)
     for index, group in enumerate(context.get("supplementalGroups") or ()):
         if not 0 <= group <= _MOST:
-            found.append(invalid(f"{here}.supplementalGroups[{index}]", group, _RANGE))
+            yield invalid(f"{here}.supplementalGroups[{index}]", group, _RANGE)
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
         text = "ShareProcessNamespace and HostPID cannot both be enabled"
-        found.append(invalid(f"{here}.shareProcessNamespace", True, text))
-    found += _sysctls(spec, context.get("sysctls") or [], f"{here}.sysctls")
-    found += _one_of(context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"), here)
-    found += _seccomp(context, here)
-    found += _app_armor(context, here)
-    found += _one_of(context, "supplementalGroupsPolicy", ("Merge", "Strict"), here)
-    return [*found, *_one_of(context, "seLinuxChangePolicy", ("Recursive",), here)]
+        yield invalid(f"{here}.shareProcessNamespace", True, text)
+    yield from _sysctls(spec, context.get("sysctls") or [], f"{here}.sysctls")
+    yield from _one_of(context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"), here)
+    yield from _seccomp(context, here)
+    yield from _app_armor(context, here)
+    yield from _one_of(context, "supplementalGroupsPolicy", ("Merge", "Strict"), here)
+    yield from _one_of(context, "seLinuxChangePolicy", ("Recursive",), here)
 
 
 def _one_of(context: Json, key: str, allowed: tuple[str, ...], path: str) -> Errors:
@@ -97,56 +95,51 @@ def _one_of(context: Json, key: str, allowed: tuple[str, ...], path: str) -> Err
     return [] if value is None or value in allowed else [not_supported(f"{path}.{key}", value, allowed)]
 
 
-def _sysctls(spec: Json, given: list[Json], path: str) -> Errors:
-    found: Errors = []
+def _sysctls(spec: Json, given: list[Json], path: str) -> Causes:
     seen: set[str] = set()
     for index, setting in enumerate(given):
         name, here = setting.get("name", ""), f"{path}[{index}].name"
         if not name:
-            found.append(required(here))
+            yield required(here)
         elif len(name) > 253 or not re.fullmatch(_SYSCTL[1:-1], name):
-            found.append(invalid(here, name, f"must have at most 253 characters and match regex {_SYSCTL}"))
+            yield invalid(here, name, f"must have at most 253 characters and match regex {_SYSCTL}")
         elif name in seen:
-            found.append(duplicate(here, name))
+            yield duplicate(here, name)
         seen.add(name)
         if spec.get("hostNetwork") and name.replace("/", ".").startswith("net."):
-            found.append(invalid(here, name, "may not be specified when 'hostNetwork' is true"))
+            yield invalid(here, name, "may not be specified when 'hostNetwork' is true")
         if spec.get("hostIPC") and _is_of_ipc(name.replace("/", ".")):
-            found.append(invalid(here, name, "may not be specified when 'hostIPC' is true"))
-    return found
+            yield invalid(here, name, "may not be specified when 'hostIPC' is true")
 
 
 def _is_of_ipc(name: str) -> bool:
     return name == "kernel.sem" or name.startswith(("kernel.shm", "kernel.msg", "fs.mqueue."))
 
 
-def of_container(container: Json, path: str, host_users: bool = True) -> Errors:
+def of_container(container: Json, path: str, host_users: bool = True) -> Causes:
     context, here = container["securityContext"], f"{path}.securityContext"
-    found: Errors = _ids(context, ("runAsUser", "runAsGroup"), here)
+    yield from _ids(context, ("runAsUser", "runAsGroup"), here)
     mount = context.get("procMount")
-    if mount is not None and mount not in ("Default", "Unmasked"):
-        found.append(not_supported(f"{here}.procMount", mount, ("Default", "Unmasked")))
+    yield from supported_if_set(f"{here}.procMount", mount, ("Default", "Unmasked"))
     if mount == "Unmasked" and host_users:
-        found.append(invalid(f"{here}.procMount", mount, "`hostUsers` must be false to use `Unmasked`"))
-    found += _seccomp(context, here)
+        yield invalid(f"{here}.procMount", mount, "`hostUsers` must be false to use `Unmasked`")
+    yield from _seccomp(context, here)
     if context.get("allowPrivilegeEscalation") is False:
         shown = inside("SecurityContext", context)
         detail = "cannot set `allowPrivilegeEscalation` to false and "
         if context.get("privileged"):
-            found.append(invalid(here, shown, f"{detail}`privileged` to true"))
+            yield invalid(here, shown, f"{detail}`privileged` to true")
         if "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or ()):
-            found.append(invalid(here, shown, f"{detail}`capabilities.Add` CAP_SYS_ADMIN"))
-    return [*found, *_app_armor(context, here)]
+            yield invalid(here, shown, f"{detail}`capabilities.Add` CAP_SYS_ADMIN")
+    yield from _app_armor(context, here)
 
 
-def windows_options(spec: Json, path: str) -> Errors:
+def windows_options(spec: Json, path: str) -> Causes:
     """What a pod with `os.name: linux` must not have."""
     detail = "windows options cannot be set for a linux pod"
-    found: Errors = []
     if "windowsOptions" in (spec.get("securityContext") or {}):
-        found.append(forbidden(f"{path}.securityContext.windowsOptions", detail))
+        yield forbidden(f"{path}.securityContext.windowsOptions", detail)
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(kind) or ()):
             if "windowsOptions" in (container.get("securityContext") or {}):
-                found.append(forbidden(f"{path}.{kind}[{index}].securityContext.windowsOptions", detail))
-    return found
+                yield forbidden(f"{path}.{kind}[{index}].securityContext.windowsOptions", detail)

@@ -6,15 +6,21 @@ from collections.abc import Sequence
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core.containers import port_or_name
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     duplicate,
     forbidden,
     immutable,
     invalid,
+    malformed,
+    mandatory,
     not_supported,
+    one_of,
     repeated,
     required,
+    supported,
+    supported_if_set,
     too_many,
 )
 
@@ -25,22 +31,20 @@ _DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 
 
-def service(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.label), *_spec(obj)]
-
-
-def service_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+def service(new: Json, old: Json | None) -> Causes:
+    if old is None:
+        yield from _spec(new)
+        return
     before = old["spec"]
     spec = _one_address(new["spec"], before)
     if "ExternalName" not in (spec.get("type"), before.get("type")):
-        found += _same_addresses(spec, before)
-        found += _same_families(spec, before)
-    found += _balancer_class(spec, before)
+        yield from _same_addresses(spec, before)
+        yield from _same_families(spec, before)
+    yield from _balancer_class(spec, before)
     both = _needs_check(spec) and _needs_check(before)
     if both and spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
-        found.append(forbidden("spec.healthCheckNodePort", "field is immutable"))
-    return [*found, *_spec({**new, "spec": spec})]
+        yield forbidden("spec.healthCheckNodePort", "field is immutable")
+    yield from _spec({**new, "spec": spec})
 
 
 def _one_address(spec: Json, before: Json) -> Json:
@@ -55,23 +59,22 @@ def _headless(spec: Json) -> bool:
     return (spec.get("clusterIPs") or [spec.get("clusterIP")]) == ["None"]
 
 
-def _same_addresses(spec: Json, before: Json) -> Errors:
+def _same_addresses(spec: Json, before: Json) -> Causes:
     if _headless(spec) and _headless(before):
-        return []
+        return
     path, has, had = "spec.clusterIPs", spec.get("clusterIPs") or [], before.get("clusterIPs") or []
     shown = has or None
     if len(has) == len(had):
         detail = "may not change once set"
-        return [invalid(f"{path}[{at}]", shown, detail) for at, one in enumerate(had) if one != has[at]]
-    found: Errors = []
+        yield from (invalid(f"{path}[{at}]", shown, detail) for at, one in enumerate(had) if one != has[at])
+        return
     if not has:
-        found.append(invalid(f"{path}[0]", shown, "primary clusterIP can not be unset"))
+        yield invalid(f"{path}[0]", shown, "primary clusterIP can not be unset")
     if has and had and has[0] != had[0]:
-        found.append(invalid(f"{path}[0]", shown, "may not change once set"))
+        yield invalid(f"{path}[0]", shown, "may not change once set")
     if len(has) == 1 and len(had) > 1 and spec.get("ipFamilyPolicy") != "SingleStack":
         detail = "must be set to 'SingleStack' when releasing the secondary clusterIP"
-        found.append(invalid("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), detail))
-    return found
+        yield invalid("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), detail)
 
 
 def _same_families(spec: Json, before: Json) -> Errors:
@@ -86,61 +89,60 @@ def _same_families(spec: Json, before: Json) -> Errors:
     return []
 
 
-def _balancer_class(spec: Json, before: Json | None) -> Errors:
+def _balancer_class(spec: Json, before: Json | None) -> Causes:
     path, class_name = "spec.loadBalancerClass", spec.get("loadBalancerClass")
-    found: Errors = []
     balanced = spec.get("type") == "LoadBalancer"
     both = before is not None and balanced and before.get("type") == "LoadBalancer"
     if both and before is not None and before.get("loadBalancerClass") != class_name:
-        found.append(invalid(path, class_name, "may not change once set"))
+        yield invalid(path, class_name, "may not change once set")
     if class_name is not None:
         if balanced:
-            found += [invalid(path, class_name, text) for text in names.qualified(class_name)]
+            yield from malformed(path, class_name, names.qualified)
         else:
-            found.append(forbidden(path, "may only be used when `type` is 'LoadBalancer'"))
-    return found
+            yield forbidden(path, "may only be used when `type` is 'LoadBalancer'")
 
 
 def _needs_check(spec: Json) -> bool:
     return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
 
 
-def _spec(obj: Json) -> Errors:
+def _spec(obj: Json) -> Causes:
     spec = obj["spec"]
-    found = _topology(obj["metadata"].get("annotations") or {})
+    yield from _topology(obj["metadata"].get("annotations") or {})
     kind = spec.get("type", "")
     headless = _headless(spec)
     ports = spec.get("ports") or []
     if not ports and not headless and kind != "ExternalName":
-        found.append(required("spec.ports"))
+        yield required("spec.ports")
     if kind in ("LoadBalancer", "NodePort") and headless:
-        found.append(invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services"))
+        yield invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
     if kind == "ExternalName":
-        found += _external_name(spec)
+        yield from _external_name(spec)
     seen: set[str] = set()
     for index, port in enumerate(ports):
-        found += _port(port, len(ports) > 1, seen, f"spec.ports[{index}]")
-    found += metadata.labels(spec.get("selector") or {}, "spec.selector")
-    found += _affinity(spec)
+        yield from _port(port, len(ports) > 1, seen, f"spec.ports[{index}]")
+    yield from metadata.labels(spec.get("selector") or {}, "spec.selector")
+    yield from _affinity(spec)
     if kind != "ExternalName":
-        found += cluster_ips(spec)
+        yield from cluster_ips(spec)
     for index, address in enumerate(spec.get("externalIPs") or ()):
         path = f"spec.externalIPs[{index}]"
-        problems = [invalid(path, address, text) for text in names.ip(address)]
-        found += problems or reachable(address, path, loopback=False)
+        problems = malformed(path, address, names.ip)
+        yield from problems or reachable(address, path, loopback=False)
     if kind not in _TYPES:
-        found.append(not_supported("spec.type", kind, _TYPES) if kind else required("spec.type"))
+        yield not_supported("spec.type", kind, _TYPES) if kind else required("spec.type")
     if kind == "ClusterIP":
         for index, port in enumerate(ports):
             if port.get("nodePort"):
                 path = f"spec.ports[{index}].nodePort"
-                found.append(forbidden(path, "may not be used when `type` is 'ClusterIP'"))
-    found += _repeated(ports)
-    found += _source_ranges(obj, kind)
+                yield forbidden(path, "may not be used when `type` is 'ClusterIP'")
+    yield from _repeated(ports)
+    yield from _source_ranges(obj, kind)
     if "allocateLoadBalancerNodePorts" in spec and kind != "LoadBalancer":
         path = "spec.allocateLoadBalancerNodePorts"
-        found.append(forbidden(path, "may only be used when `type` is 'LoadBalancer'"))
-    return [*found, *_balancer_class(spec, None), *_traffic(spec, kind)]
+        yield forbidden(path, "may only be used when `type` is 'LoadBalancer'")
+    yield from _balancer_class(spec, None)
+    yield from _traffic(spec, kind)
 
 
 def _topology(noted: Json) -> Errors:
@@ -151,36 +153,27 @@ def _topology(noted: Json) -> Errors:
     return []
 
 
-def _external_name(spec: Json) -> Errors:
-    found: Errors = []
+def _external_name(spec: Json) -> Causes:
     for key in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if spec.get(key) or (key == "clusterIPs" and spec.get("clusterIP")):
-            found.append(forbidden(f"spec.{key}", "may not be set for ExternalName services"))
-    name = spec.get("externalName", "").removesuffix(".")
-    if not name:
-        return [*found, required("spec.externalName")]
-    return [*found, *(invalid("spec.externalName", name, text) for text in names.subdomain(name))]
+            yield forbidden(f"spec.{key}", "may not be set for ExternalName services")
+    yield from mandatory("spec.externalName", spec.get("externalName", "").removesuffix("."), names.subdomain)
 
 
-def _affinity(spec: Json) -> Errors:
+def _affinity(spec: Json) -> Causes:
     affinity, config = spec.get("sessionAffinity", ""), spec.get("sessionAffinityConfig")
     path = "spec.sessionAffinityConfig"
-    found: Errors = []
-    if not affinity:
-        found.append(required("spec.sessionAffinity"))
-    elif affinity not in ("ClientIP", "None"):
-        found.append(not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None")))
+    yield from one_of("spec.sessionAffinity", affinity, ("ClientIP", "None"))
     if affinity == "None" and config is not None:
-        found.append(forbidden(path, "must not be set when session affinity is None"))
+        yield forbidden(path, "must not be set when session affinity is None")
     if affinity == "ClientIP":
         seconds = ((config or {}).get("clientIP") or {}).get("timeoutSeconds", 10800)
         if not 0 < seconds <= 86400:
             detail = "must be greater than 0 and less than 86400"
-            found.append(invalid(f"{path}.clientIP.timeoutSeconds", seconds, detail))
-    return found
+            yield invalid(f"{path}.clientIP.timeoutSeconds", seconds, detail)
 
 
-def _source_ranges(obj: Json, kind: str) -> Errors:
+def _source_ranges(obj: Json, kind: str) -> Causes:
     ranges, key = (
         obj["spec"].get("loadBalancerSourceRanges") or [],
         "service.beta.kubernetes.io/load-balancer-source-ranges",
@@ -190,116 +183,94 @@ def _source_ranges(obj: Json, kind: str) -> Errors:
     paths = [f"{path}[{index}]" for index, _ in enumerate(ranges)]
     if not ranges:
         if key not in noted:
-            return []
+            return
         path = f"metadata.annotations[{key}]"
         ranges = [each for each in noted[key].strip().split(",") if noted[key].strip()]
         paths = [path for _ in ranges]
-    found: Errors = []
     if kind != "LoadBalancer":
-        found.append(forbidden(path, "may only be used when `type` is 'LoadBalancer'"))
+        yield forbidden(path, "may only be used when `type` is 'LoadBalancer'")
     for here, block in zip(paths, ranges, strict=True):
-        found += [invalid(here, block.strip(), text) for text in names.cidr(block.strip())]
-    return found
+        yield from malformed(here, block.strip(), names.cidr)
 
 
-def cluster_ips(spec: Json) -> Errors:
+def cluster_ips(spec: Json) -> Causes:
     """clusterIP with clusterIPs, ipFamilies with ipFamilyPolicy."""
     one, many, path = spec.get("clusterIP", ""), spec.get("clusterIPs") or [], "spec.clusterIPs"
-    found: Errors = []
     if one and many and many[0] != one:
-        found.append(invalid(path, many, "first value must match `clusterIP`"))
+        yield invalid(path, many, "first value must match `clusterIP`")
     elif many and not one:
-        found.append(invalid(path, many, "must be empty when `clusterIP` is not specified"))
+        yield invalid(path, many, "must be empty when `clusterIP` is not specified")
     families = spec.get("ipFamilies") or []
     for index, (family, again) in enumerate(zip(families, repeated(families), strict=True)):
         here = f"spec.ipFamilies[{index}]"
-        if family not in ("IPv4", "IPv6"):
-            found.append(not_supported(here, family, ("IPv4", "IPv6")))
+        yield from supported(here, family, ("IPv4", "IPv6"))
         if again:
-            found.append(duplicate(here, family))
-    policy = spec.get("ipFamilyPolicy")
-    if policy is not None and policy not in _FAMILY_POLICIES:
-        found.append(not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES))
+            yield duplicate(here, family)
+    yield from supported_if_set("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), _FAMILY_POLICIES)
     bad = False
     for index, address in enumerate(many):
         if index == 0 and address == "None":
             if len(many) > 1:
                 bad = True
-                found.append(invalid(path, many, "'None' must be the first and only value"))
+                yield invalid(path, many, "'None' must be the first and only value")
             continue
-        problems = [invalid(f"{path}[{index}]", address, text) for text in names.ip(address)]
+        problems = malformed(f"{path}[{index}]", address, names.ip)
         bad = bad or bool(problems)
-        found += problems
+        yield from problems
     if len(many) > 2:
-        found.append(invalid(path, many, "may only hold up to 2 values"))
+        yield invalid(path, many, "may only hold up to 2 values")
     if bad:
-        return found
+        return
     if len(many) > 1 and len({":" in each for each in many}) < 2:
-        found.append(invalid(path, many, "may specify no more than one IP for each IP family"))
+        yield invalid(path, many, "may specify no more than one IP for each IP family")
     for index, (address, family) in enumerate(zip(many, families, strict=False)):
         if address != "None" and family in _FAMILIES and (family == "IPv6") != (":" in address):
             detail = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
-            found.append(invalid(f"{path}[{index}]", address, detail))
-    return found
+            yield invalid(f"{path}[{index}]", address, detail)
 
 
-def _traffic(spec: Json, kind: str) -> Errors:
-    found: Errors = []
+def _traffic(spec: Json, kind: str) -> Causes:
     policy = spec.get("externalTrafficPolicy", "")
     external = kind in ("NodePort", "LoadBalancer") or (kind == "ClusterIP" and spec.get("externalIPs"))
     path = "spec.externalTrafficPolicy"
     if not external:
         if policy:
-            found.append(invalid(path, policy, "may only be set for externally-accessible services"))
-    elif not policy:
-        found.append(required(path))
-    elif policy not in ("Cluster", "Local"):
-        found.append(not_supported(path, policy, ("Cluster", "Local")))
+            yield invalid(path, policy, "may only be set for externally-accessible services")
+    else:
+        yield from one_of(path, policy, ("Cluster", "Local"))
     checked, path = spec.get("healthCheckNodePort", 0), "spec.healthCheckNodePort"
     if checked and not _needs_check(spec):
         detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
-        found.append(invalid(path, checked, detail))
+        yield invalid(path, checked, detail)
     elif checked:
-        found += [invalid(path, checked, text) for text in names.port_number(checked)]
-    internal = spec.get("internalTrafficPolicy")
-    if internal is not None and internal not in ("Cluster", "Local"):
-        found.append(not_supported("spec.internalTrafficPolicy", internal, ("Cluster", "Local")))
-    spread = spec.get("trafficDistribution")
-    if spread is not None and spread not in _DISTRIBUTIONS:
-        found.append(not_supported("spec.trafficDistribution", spread, _DISTRIBUTIONS))
-    return found
+        yield from malformed(path, checked, names.port_number)
+    yield from supported_if_set("spec.internalTrafficPolicy", spec.get("internalTrafficPolicy"), ("Cluster", "Local"))
+    yield from supported_if_set("spec.trafficDistribution", spec.get("trafficDistribution"), _DISTRIBUTIONS)
 
 
-def _port(port: Json, needs_name: bool, seen: set[str], path: str) -> Errors:
-    found: Errors = []
+def _port(port: Json, needs_name: bool, seen: set[str], path: str) -> Causes:
     name = port.get("name", "")
     if needs_name and not name:
-        found.append(required(f"{path}.name"))
+        yield required(f"{path}.name")
     elif name:
-        found += [invalid(f"{path}.name", name, text) for text in names.label(name)]
+        yield from malformed(f"{path}.name", name, names.label)
         if name in seen:
-            found.append(duplicate(f"{path}.name", name))
+            yield duplicate(f"{path}.name", name)
         seen.add(name)
-    number = port.get("port", 0)
-    found += [invalid(f"{path}.port", number, text) for text in names.port_number(number)]
-    protocol = port.get("protocol")
-    if protocol not in _PROTOCOLS:
-        found.append(not_supported(f"{path}.protocol", protocol, _PROTOCOLS))
-    found += port_or_name(port.get("targetPort"), f"{path}.targetPort")
+    yield from malformed(f"{path}.port", port.get("port", 0), names.port_number)
+    yield from supported(f"{path}.protocol", port.get("protocol"), _PROTOCOLS)
+    yield from port_or_name(port.get("targetPort"), f"{path}.targetPort")
     if port.get("appProtocol") is not None:
-        given = port["appProtocol"]
-        found += [invalid(f"{path}.appProtocol", given, text) for text in names.qualified(given)]
-    return found
+        yield from malformed(f"{path}.appProtocol", port["appProtocol"], names.qualified)
 
 
-def _repeated(ports: list[Json]) -> Errors:
-    found: Errors = []
+def _repeated(ports: list[Json]) -> Causes:
     seen: set[tuple[str, int]] = set()
     for index, port in enumerate(ports):
         if port.get("nodePort"):
             key = (port.get("protocol", ""), port["nodePort"])
             if key in seen:
-                found.append(duplicate(f"spec.ports[{index}].nodePort", port["nodePort"]))
+                yield duplicate(f"spec.ports[{index}].nodePort", port["nodePort"])
             seen.add(key)
     seen = set()
     for index, port in enumerate(ports):
@@ -314,107 +285,86 @@ def _repeated(ports: list[Json]) -> Errors:
                 "TargetPort": 0,
                 "NodePort": 0,
             }
-            found.append(duplicate(f"spec.ports[{index}]", shown))
+            yield duplicate(f"spec.ports[{index}]", shown)
         seen.add(key)
-    return found
 
 
-def endpoint_slice(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_slice(obj)]
+def endpoint_slice(new: Json, old: Json | None) -> Errors:
+    fixed = immutable("addressType", new.get("addressType"), old.get("addressType")) if old is not None else []
+    return [*_slice(new), *fixed]
 
 
-def endpoint_slice_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    found += _slice(new)
-    return [*found, *immutable("addressType", new.get("addressType"), old.get("addressType"))]
-
-
-def _slice(obj: Json) -> Errors:
-    found: Errors = []
+def _slice(obj: Json) -> Causes:
     kind = obj.get("addressType", "")
-    if not kind:
-        found.append(required("addressType"))
-    elif kind not in ("FQDN", "IPv4", "IPv6"):
-        found.append(not_supported("addressType", kind, ("FQDN", "IPv4", "IPv6")))
+    yield from one_of("addressType", kind, ("FQDN", "IPv4", "IPv6"))
     endpoints = obj.get("endpoints") or ()
     if len(endpoints) > 1000:
-        found.append(too_many("endpoints", len(endpoints), 1000))
+        yield too_many("endpoints", len(endpoints), 1000)
     for index, endpoint in enumerate(endpoints):
-        found += _endpoint(endpoint, kind, f"endpoints[{index}]")
+        yield from _endpoint(endpoint, kind, f"endpoints[{index}]")
     seen: set[str] = set()
     for index, port in enumerate(obj.get("ports") or ()):
         name = port.get("name", "")
         if name:
-            found += [invalid(f"ports[{index}].name", name, text) for text in names.label(name)]
+            yield from malformed(f"ports[{index}].name", name, names.label)
         if name in seen:
-            found.append(duplicate(f"ports[{index}].name", name))
+            yield duplicate(f"ports[{index}].name", name)
         seen.add(name)
-        if port.get("protocol") not in _PROTOCOLS:
-            found.append(not_supported(f"ports[{index}].protocol", port.get("protocol"), _PROTOCOLS))
-    return found
+        yield from supported(f"ports[{index}].protocol", port.get("protocol"), _PROTOCOLS)
 
 
-def _endpoint(endpoint: Json, kind: str, path: str) -> Errors:
-    found: Errors = []
+def _endpoint(endpoint: Json, kind: str, path: str) -> Causes:
     addresses = endpoint.get("addresses") or ()
     if not addresses:
-        found.append(required(f"{path}.addresses", "must contain at least 1 address"))
+        yield required(f"{path}.addresses", "must contain at least 1 address")
     elif len(addresses) > 100:
-        found.append(too_many(f"{path}.addresses", len(addresses), 100))
+        yield too_many(f"{path}.addresses", len(addresses), 100)
     for index, address in enumerate(addresses):
         here = f"{path}.addresses[{index}]"
         if kind in ("IPv4", "IPv6"):
-            problems = [invalid(here, address, text) for text in names.ip(address)]
+            problems = malformed(here, address, names.ip)
             if not problems and ipaddress.ip_address(address).version != (4 if kind == "IPv4" else 6):
                 problems.append(invalid(f"{path}.addresses", address, f"must be an {kind} address"))
-            found += problems or reachable(address, here)
+            yield from problems or reachable(address, here)
         elif kind == "FQDN":
-            found += [invalid(here, address, text) for text in names.subdomain(address)]
+            yield from malformed(here, address, names.subdomain)
     if endpoint.get("nodeName") is not None:
         name = endpoint["nodeName"]
-        found += [invalid(f"{path}.nodeName", name, text) for text in names.subdomain(name)]
+        yield from malformed(f"{path}.nodeName", name, names.subdomain)
     if endpoint.get("hostname") is not None:
         name = endpoint["hostname"]
-        found += [invalid(f"{path}.hostname", name, text) for text in names.label(name)]
-    return found
+        yield from malformed(f"{path}.hostname", name, names.label)
 
 
 # --- the old endpoints ------------------------------------------------------------------------------------------
 
 
-def endpoints(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_subsets(obj.get("subsets") or ())]
+def endpoints(new: Json, old: Json | None) -> Causes:
+    is_same = old is not None and new.get("subsets") == old.get("subsets")
+    return [] if is_same else _subsets(new.get("subsets") or ())
 
 
-def endpoints_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    return found if new.get("subsets") == old.get("subsets") else [*found, *_subsets(new.get("subsets") or ())]
-
-
-def _subsets(subsets: Sequence[Json]) -> Errors:
-    found: Errors = []
+def _subsets(subsets: Sequence[Json]) -> Causes:
     for index, subset in enumerate(subsets):
         path = f"subsets[{index}]"
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
-            found.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
+            yield required(path, "must specify `addresses` or `notReadyAddresses`")
         for key in ("addresses", "notReadyAddresses"):
             for at, address in enumerate(subset.get(key) or ()):
-                found += _address(address, f"{path}.{key}[{at}]")
+                yield from _address(address, f"{path}.{key}[{at}]")
         ports = subset.get("ports") or ()
         for at, port in enumerate(ports):
-            found += _endpoint_port(port, len(ports) > 1, f"{path}.ports[{at}]")
-    return found
+            yield from _endpoint_port(port, len(ports) > 1, f"{path}.ports[{at}]")
 
 
-def _address(address: Json, path: str) -> Errors:
+def _address(address: Json, path: str) -> Causes:
     given = address.get("ip", "")
-    found = [invalid(f"{path}.ip", given, text) for text in names.ip(given)]
+    yield from malformed(f"{path}.ip", given, names.ip)
     if address.get("hostname"):
-        found += [invalid(f"{path}.hostname", address["hostname"], text) for text in names.label(address["hostname"])]
+        yield from malformed(f"{path}.hostname", address["hostname"], names.label)
     if address.get("nodeName") is not None:
-        name = address["nodeName"]
-        found += [invalid(f"{path}.nodeName", name, text) for text in names.subdomain(name)]
-    return [*found, *reachable(given, f"{path}.ip")]
+        yield from malformed(f"{path}.nodeName", address["nodeName"], names.subdomain)
+    yield from reachable(given, f"{path}.ip")
 
 
 def reachable(address: str, path: str, *, loopback: bool = True) -> Errors:
@@ -435,46 +385,41 @@ def reachable(address: str, path: str, *, loopback: bool = True) -> Errors:
     return []
 
 
-def _endpoint_port(port: Json, needs_name: bool, path: str) -> Errors:
-    found: Errors = []
+def _endpoint_port(port: Json, needs_name: bool, path: str) -> Causes:
     name = port.get("name", "")
     if needs_name and not name:
-        found.append(required(f"{path}.name"))
+        yield required(f"{path}.name")
     elif name:
-        found += [invalid(f"{path}.name", name, text) for text in names.label(name)]
-    number = port.get("port", 0)
-    found += [invalid(f"{path}.port", number, text) for text in names.port_number(number)]
+        yield from malformed(f"{path}.name", name, names.label)
+    yield from malformed(f"{path}.port", port.get("port", 0), names.port_number)
     if not port.get("protocol"):
-        found.append(required(f"{path}.protocol"))
+        yield required(f"{path}.protocol")
     elif port["protocol"] not in _PROTOCOLS:
-        found.append(not_supported(f"{path}.protocol", port["protocol"], _PROTOCOLS))
+        yield not_supported(f"{path}.protocol", port["protocol"], _PROTOCOLS)
     if port.get("appProtocol") is not None:
-        given = port["appProtocol"]
-        found += [invalid(f"{path}.appProtocol", given, text) for text in names.qualified(given)]
-    return found
+        yield from malformed(f"{path}.appProtocol", port["appProtocol"], names.qualified)
 
 
 _LOCAL_GROUPS = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
 
 
-def service_status(new: Json, old: Json) -> Errors:
+def service_status(new: Json, old: Json) -> Causes:
     ingress = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     path = "status.loadBalancer.ingress"
     if ingress and new["spec"].get("type") != "LoadBalancer":
-        return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
+        yield forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")
+        return
     before = ((old.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     known = {each.get("ip") for each in before}
-    found: Errors = []
     for index, each in enumerate(ingress):
         here, address, mode, host = f"{path}[{index}]", each.get("ip"), each.get("ipMode"), each.get("hostname")
         if address and address not in known:
-            found += [invalid(f"{here}.ip", address, text) for text in names.ip(address)]
+            yield from malformed(f"{here}.ip", address, names.ip)
         if mode is not None and not address:
-            found.append(forbidden(f"{here}.ipMode", "may not be specified when `ip` is not set"))
+            yield forbidden(f"{here}.ipMode", "may not be specified when `ip` is not set")
         elif mode is not None and mode not in ("Proxy", "VIP"):
-            found.append(not_supported(f"{here}.ipMode", mode, ("Proxy", "VIP")))
+            yield not_supported(f"{here}.ipMode", mode, ("Proxy", "VIP"))
         if host:
-            found += [invalid(f"{here}.hostname", host, text) for text in names.subdomain(host)]
+            yield from malformed(f"{here}.hostname", host, names.subdomain)
             if not names.ip(host):
-                found.append(invalid(f"{here}.hostname", host, "must be a DNS name, not an IP address"))
-    return found
+                yield invalid(f"{here}.hostname", host, "must be a DNS name, not an IP address")

@@ -8,11 +8,14 @@ from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core.claims import claim_spec
 from fairlead.apiserver.validation.core.downward import field_ref, resource_ref
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     Json,
     duplicate,
     forbidden,
     invalid,
+    malformed,
+    mandatory,
     not_found,
     not_supported,
     required,
@@ -37,11 +40,8 @@ def volumes(given: list[Json], path: str, pod_name: str = "") -> tuple[dict[str,
     for index, volume in enumerate(given):
         here = f"{path}[{index}]"
         name = volume.get("name", "")
-        problems = _source(volume, here, pod_name)
-        if not name:
-            problems.append(required(f"{here}.name"))
-        else:
-            problems += [invalid(f"{here}.name", name, text) for text in names.label(name)]
+        problems = [*_source(volume, here, pod_name)]
+        problems += mandatory(f"{here}.name", name, names.label)
         if name in good:
             problems.append(duplicate(f"{here}.name", name))
         if problems:
@@ -55,15 +55,15 @@ def volumes(given: list[Json], path: str, pod_name: str = "") -> tuple[dict[str,
     return good, found
 
 
-def _source(volume: Json, path: str, pod_name: str) -> Errors:
-    found: Errors = []
+def _source(volume: Json, path: str, pod_name: str) -> Causes:
     kinds = [kind for kind in SOURCES if volume.get(kind) is not None]
     if not kinds:
-        return [required(path, "must specify a volume type")]
+        yield required(path, "must specify a volume type")
+        return
     kind = kinds[0]
-    found += SOURCES[kind](volume[kind], f"{path}.{_SHOWN.get(kind, kind)}")
+    yield from SOURCES[kind](volume[kind], f"{path}.{_SHOWN.get(kind, kind)}")
     for other in kinds[1:]:
-        found.append(forbidden(f"{path}.{other}", "may not specify more than 1 volume type"))
+        yield forbidden(f"{path}.{other}", "may not specify more than 1 volume type")
     if "iscsi" in kinds:
         name, portal = volume.get("name", ""), volume["iscsi"].get("targetPortal", "")
         if "initiatorName" in volume["iscsi"] and len(f"{name}:{portal}") > 64:
@@ -71,19 +71,18 @@ def _source(volume: Json, path: str, pod_name: str) -> Errors:
                 "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if "
                 "iscsi.initiatorName is specified."
             )
-            found.append(invalid(f"{path}.name", name, detail))
+            yield invalid(f"{path}.name", name, detail)
     if kind == "ephemeral" and pod_name:
         claim = f"{pod_name}-{volume.get('name', '')}"
         for text in names.subdomain(claim):
-            found.append(invalid(f"{path}.name", volume.get("name", ""), f'PVC name "{claim}": {text}'))
-    return found
+            yield invalid(f"{path}.name", volume.get("name", ""), f'PVC name "{claim}": {text}')
 
 
 # The server's messages about one source use another name.
 _SHOWN: Final = {"gcePersistentDisk": "persistentDisk"}
 
 
-def _needs(*keys: str) -> Callable[[Json, str], Errors]:
+def _needs(*keys: str) -> Callable[[Json, str], Causes]:
     def check(source: Json, path: str) -> Errors:
         return [required(f"{path}.{key}") for key in keys if not source.get(key)]
 
@@ -96,47 +95,44 @@ def _empty_dir(source: Json, path: str) -> Errors:
     return []
 
 
-def _host_path(source: Json, path: str) -> Errors:
+def _host_path(source: Json, path: str) -> Causes:
     if not source.get("path"):
-        return [required(f"{path}.path")]
-    found = no_backsteps(source["path"], f"{path}.path")
+        yield required(f"{path}.path")
+        return
+    yield from no_backsteps(source["path"], f"{path}.path")
     if source.get("type", "") not in _HOST_PATH_TYPES:
-        found.append(not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
-    return found
+        yield not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES)
 
 
 def _git_repo(source: Json, path: str) -> Errors:
     return [*_needs("repository")(source, path), *descending(source.get("directory", ""), f"{path}.directory")]
 
 
-def _disk(key: str) -> Callable[[Json, str], Errors]:
-    def check(source: Json, path: str) -> Errors:
-        found = _needs(key)(source, path)
+def _disk(key: str) -> Callable[[Json, str], Causes]:
+    def check(source: Json, path: str) -> Causes:
+        yield from _needs(key)(source, path)
         if not 0 <= source.get("partition", 0) <= 255:
-            found.append(invalid(f"{path}.partition", source["partition"], _PARTITION))
-        return found
+            yield invalid(f"{path}.partition", source["partition"], _PARTITION)
 
     return check
 
 
-def _nfs(source: Json, path: str) -> Errors:
-    found = _needs("server", "path")(source, path)
+def _nfs(source: Json, path: str) -> Causes:
+    yield from _needs("server", "path")(source, path)
     if not source.get("path", "").startswith("/"):
-        found.append(invalid(f"{path}.path", source.get("path", ""), "must be an absolute path"))
-    return found
+        yield invalid(f"{path}.path", source.get("path", ""), "must be an absolute path")
 
 
-def iscsi(source: Json, path: str, detail: str = "must be valid format starting with iqn, eui, or naa") -> Errors:
-    found = _needs("targetPortal", "iqn")(source, path)
+def iscsi(source: Json, path: str, detail: str = "must be valid format starting with iqn, eui, or naa") -> Causes:
+    yield from _needs("targetPortal", "iqn")(source, path)
     if source.get("iqn"):
-        found += _initiator(source["iqn"], f"{path}.iqn", detail)
+        yield from _initiator(source["iqn"], f"{path}.iqn", detail)
     if not 0 <= source.get("lun", 0) <= 255:
-        found.append(invalid(f"{path}.lun", source["lun"], "must be between 0 and 255, inclusive"))
+        yield invalid(f"{path}.lun", source["lun"], "must be between 0 and 255, inclusive")
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and "secretRef" not in source:
-        found.append(required(f"{path}.secretRef"))
+        yield required(f"{path}.secretRef")
     if "initiatorName" in source:
-        found += _initiator(source["initiatorName"], f"{path}.initiatorname", detail)
-    return found
+        yield from _initiator(source["initiatorName"], f"{path}.initiatorname", detail)
 
 
 def _initiator(name: str, path: str, detail: str) -> Errors:
@@ -146,129 +142,117 @@ def _initiator(name: str, path: str, detail: str) -> Errors:
     return [] if form.fullmatch(name) else [invalid(path, name, "must be valid format")]
 
 
-def _flocker(source: Json, path: str) -> Errors:
+def _flocker(source: Json, path: str) -> Causes:
     name, uid = source.get("datasetName", ""), source.get("datasetUUID", "")
-    found: Errors = []
     if not name and not uid:
-        found.append(required(path, "one of datasetName and datasetUUID is required"))
+        yield required(path, "one of datasetName and datasetUUID is required")
     if name and uid:
-        found.append(invalid(path, "resource", "datasetName and datasetUUID can not be specified simultaneously"))
+        yield invalid(path, "resource", "datasetName and datasetUUID can not be specified simultaneously")
     if "/" in name:
-        found.append(invalid(f"{path}.datasetName", name, "must not contain '/'"))
-    return found
+        yield invalid(f"{path}.datasetName", name, "must not contain '/'")
 
 
-def cinder(source: Json, path: str) -> Errors:
-    found = _needs("volumeID")(source, path)
+def cinder(source: Json, path: str) -> Causes:
+    yield from _needs("volumeID")(source, path)
     if "secretRef" in source and not (source["secretRef"] or {}).get("name"):
-        found.append(required(f"{path}.secretRef.name"))
-    return found
+        yield required(f"{path}.secretRef.name")
 
 
-def quobyte(source: Json, path: str) -> Errors:
+def quobyte(source: Json, path: str) -> Causes:
     detail = "must be a host:port pair or multiple pairs separated by commas"
     registry = source.get("registry", "")
-    found: Errors = []
     if not registry:
-        found.append(required(f"{path}.registry", detail))
+        yield required(f"{path}.registry", detail)
     elif len(source.get("tenant", "")) >= 65:
-        found.append(required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters"))
+        yield required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters")
     else:
         pairs = registry.split(",")
-        found += [
+        yield from (
             invalid(f"{path}.registry", registry, detail) for pair in pairs if not re.fullmatch(r"[^:]*:[^:]*", pair)
-        ]
-    return [*found, *_needs("volume")(source, path)]
+        )
+    yield from _needs("volume")(source, path)
 
 
-def fibre_channel(source: Json, path: str) -> Errors:
+def fibre_channel(source: Json, path: str) -> Causes:
     names_, ids = source.get("targetWWNs") or [], source.get("wwids") or []
-    found: Errors = []
     if not names_ and not ids:
-        found.append(required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both"))
+        yield required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both")
     if names_ and ids:
-        found.append(invalid(f"{path}.targetWWNs", names_, "targetWWNs and wwids can not be specified simultaneously"))
+        yield invalid(f"{path}.targetWWNs", names_, "targetWWNs and wwids can not be specified simultaneously")
     if names_:
         lun = source.get("lun")
         if lun is None:
-            found.append(required(f"{path}.lun", "lun is required if targetWWNs is specified"))
+            yield required(f"{path}.lun", "lun is required if targetWWNs is specified")
         elif not 0 <= lun <= 255:
-            found.append(invalid(f"{path}.lun", lun, "must be between 0 and 255, inclusive"))
-    return found
+            yield invalid(f"{path}.lun", lun, "must be between 0 and 255, inclusive")
 
 
-def flex(source: Json, path: str) -> Errors:
-    found = _needs("driver")(source, path)
+def flex(source: Json, path: str) -> Causes:
+    yield from _needs("driver")(source, path)
     for key in source.get("options") or ():
         space = f".{key.partition('/')[0].lower()}"
         if space.endswith((".kubernetes.io", ".k8s.io")):
-            found.append(invalid(f"{path}.options[{key}]", key, "kubernetes.io and k8s.io namespaces are reserved"))
-    return found
+            yield invalid(f"{path}.options[{key}]", key, "kubernetes.io and k8s.io namespaces are reserved")
 
 
-def azure_disk(source: Json, path: str) -> Errors:
-    found = _needs("diskName", "diskURI")(source, path)
+def azure_disk(source: Json, path: str) -> Causes:
+    yield from _needs("diskName", "diskURI")(source, path)
     for key, allowed in (
         ("cachingMode", ("None", "ReadOnly", "ReadWrite")),
         ("kind", ("Dedicated", "Managed", "Shared")),
     ):
         if source.get(key) is not None and source[key] not in allowed:
-            found.append(not_supported(f"{path}.{key}", source[key], allowed))
+            yield not_supported(f"{path}.{key}", source[key], allowed)
     address, kind = source.get("diskURI", ""), source.get("kind")
     if kind == "Managed" and not address.startswith("/subscriptions/"):
         good = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
-        found.append(not_supported(f"{path}.diskURI", address, (good,)))
+        yield not_supported(f"{path}.diskURI", address, (good,))
     if kind is not None and kind != "Managed" and not address.startswith("https://"):
         good = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
-        found.append(not_supported(f"{path}.diskURI", address, (good,)))
-    return found
+        yield not_supported(f"{path}.diskURI", address, (good,))
 
 
-def storage_os(source: Json, path: str) -> Errors:
-    found: Errors = []
+def storage_os(source: Json, path: str) -> Causes:
     name, space = source.get("volumeName", ""), source.get("volumeNamespace", "")
-    if not name:
-        found.append(required(f"{path}.volumeName"))
-    else:
-        found += [invalid(f"{path}.volumeName", name, text) for text in names.label(name)]
+    yield from mandatory(f"{path}.volumeName", name, names.label)
     if space:
-        found += [invalid(f"{path}.volumeNamespace", space, text) for text in names.label(space)]
+        yield from malformed(f"{path}.volumeNamespace", space, names.label)
     if "secretRef" in source and not (source["secretRef"] or {}).get("name"):
-        found.append(required(f"{path}.secretRef.name"))
-    return found
+        yield required(f"{path}.secretRef.name")
 
 
-def _csi(source: Json, path: str) -> Errors:
-    found = driver(source.get("driver", ""), f"{path}.driver")
+def _csi(source: Json, path: str) -> Causes:
+    yield from driver(source.get("driver", ""), f"{path}.driver")
     if "nodePublishSecretRef" in source:
         name = source["nodePublishSecretRef"].get("name", "")
         if not name:
-            found.append(required(f"{path}.nodePublishSecretRef.name"))
+            yield required(f"{path}.nodePublishSecretRef.name")
         else:
-            found += [invalid(f"{path}.name", name, text) for text in names.subdomain(name)]
-    return found
+            yield from malformed(f"{path}.name", name, names.subdomain)
 
 
-def driver(name: str, path: str) -> Errors:
+def driver(name: str, path: str) -> Causes:
     if not name:
-        return [required(path)]
-    found: Errors = [too_long(path, 63)] if len(name) > 63 else []
-    return [*found, *(invalid(path, name, text) for text in names.subdomain(name.lower()))]
+        yield required(path)
+        return
+    yield from ([too_long(path, 63)] if len(name) > 63 else [])
+    yield from (invalid(path, name, text) for text in names.subdomain(name.lower()))
 
 
-def _ephemeral(source: Json, path: str) -> Errors:
+def _ephemeral(source: Json, path: str) -> Causes:
     template = source.get("volumeClaimTemplate")
     if template is None:
-        return [required(f"{path}.volumeClaimTemplate")]
+        yield required(f"{path}.volumeClaimTemplate")
+        return
     here, meta = f"{path}.volumeClaimTemplate", template.get("metadata") or {}
-    found = metadata.annotations(meta.get("annotations") or {}, f"{here}.metadata.annotations")
-    found += metadata.labels(meta.get("labels") or {}, f"{here}.metadata.labels")
-    found += [
+    yield from metadata.annotations(meta.get("annotations") or {}, f"{here}.metadata.annotations")
+    yield from metadata.labels(meta.get("labels") or {}, f"{here}.metadata.labels")
+    yield from (
         forbidden(f"{here}.metadata.{key}", "cannot be set")
         for key, value in meta.items()
         if value and key not in ("annotations", "labels")
-    ]
-    return [*found, *claim_spec(template.get("spec") or {}, f"{here}.spec")]
+    )
+    yield from claim_spec(template.get("spec") or {}, f"{here}.spec")
 
 
 def _mode(source: Json, key: str, path: str) -> Errors:
@@ -276,42 +260,41 @@ def _mode(source: Json, key: str, path: str) -> Errors:
     return [] if mode is None or 0 <= mode <= 0o777 else [invalid(f"{path}.{key}", mode, _MODE)]
 
 
-def _items(key: str) -> Callable[[Json, str], Errors]:
-    def check(source: Json, path: str) -> Errors:
-        found = [*_needs(key)(source, path), *_mode(source, "defaultMode", path)]
+def _items(key: str) -> Callable[[Json, str], Causes]:
+    def check(source: Json, path: str) -> Causes:
+        yield from _needs(key)(source, path)
+        yield from _mode(source, "defaultMode", path)
         for index, item in enumerate(source.get("items") or ()):
-            found += _item(item, f"{path}.items[{index}]")
-        return found
+            yield from _item(item, f"{path}.items[{index}]")
 
     return check
 
 
-def _item(item: Json, path: str) -> Errors:
-    found = _needs("key", "path")(item, path)
-    found += not_reserved(item.get("path", ""), f"{path}.path")
-    return [*found, *_mode(item, "mode", path)]
+def _item(item: Json, path: str) -> Causes:
+    yield from _needs("key", "path")(item, path)
+    yield from not_reserved(item.get("path", ""), f"{path}.path")
+    yield from _mode(item, "mode", path)
 
 
-def _downward(source: Json, path: str) -> Errors:
-    found = _mode(source, "defaultMode", path)
+def _downward(source: Json, path: str) -> Causes:
+    yield from _mode(source, "defaultMode", path)
     for item in source.get("items") or ():
         # The server does not say which of the items it means.
-        found += _downward_item(item, path)
-    return found
+        yield from _downward_item(item, path)
 
 
-def _downward_item(item: Json, path: str) -> Errors:
-    found = _needs("path")(item, path)
-    found += not_reserved(item.get("path", ""), f"{path}.path")
+def _downward_item(item: Json, path: str) -> Causes:
+    yield from _needs("path")(item, path)
+    yield from not_reserved(item.get("path", ""), f"{path}.path")
     if "fieldRef" in item:
-        found += field_ref(item["fieldRef"], f"{path}.fieldRef", in_volume=True)
+        yield from field_ref(item["fieldRef"], f"{path}.fieldRef", in_volume=True)
         if "resourceFieldRef" in item:
-            found.append(invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
+            yield invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
     elif "resourceFieldRef" in item:
-        found += resource_ref(item["resourceFieldRef"], f"{path}.resourceFieldRef", in_volume=True)
+        yield from resource_ref(item["resourceFieldRef"], f"{path}.resourceFieldRef", in_volume=True)
     else:
-        found.append(required(path, "one of fieldRef and resourceFieldRef is required"))
-    return [*found, *_mode(item, "mode", path)]
+        yield required(path, "one of fieldRef and resourceFieldRef is required")
+    yield from _mode(item, "mode", path)
 
 
 def _projected(source: Json, path: str) -> Errors:
@@ -344,23 +327,21 @@ def _projected(source: Json, path: str) -> Errors:
     return found
 
 
-def _token(part: Json, path: str, whole: str) -> Errors:
-    found: Errors = []
+def _token(part: Json, path: str, whole: str) -> Causes:
     seconds = part.get("expirationSeconds", 3600)
     if seconds < 600:
         detail = "may not specify a duration less than 10 minutes"
-        found.append(invalid(f"{path}.expirationSeconds", seconds, detail))
+        yield invalid(f"{path}.expirationSeconds", seconds, detail)
     if seconds > 1 << 32:
-        found.append(
-            invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
-        )
+        yield invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
     if not part.get("path"):
-        return [*found, required(f"{whole}.path")]
-    return [*found, *not_reserved(part["path"], f"{whole}.path")]
+        yield required(f"{whole}.path")
+        return
+    yield from not_reserved(part["path"], f"{whole}.path")
 
 
 # In kube-apiserver's order: of two sources the second is the one reported.
-SOURCES: Final[dict[str, Callable[[Json, str], Errors]]] = {
+SOURCES: Final[dict[str, Callable[[Json, str], Causes]]] = {
     "emptyDir": _empty_dir,
     "hostPath": _host_path,
     "gitRepo": _git_repo,
@@ -397,8 +378,7 @@ SOURCES: Final[dict[str, Callable[[Json, str], Errors]]] = {
 # -- used by containers ------------------------------------------------------------------------------------------
 
 
-def mounts(container: Json, known: Mapping[str, Json], path: str) -> Errors:
-    found: Errors = []
+def mounts(container: Json, known: Mapping[str, Json], path: str) -> Causes:
     seen: set[str] = set()
     blocks = {each.get("name", ""): each.get("devicePath", "") for each in container.get("volumeDevices") or ()}
     whole = f"{path}.volumeMounts"
@@ -406,58 +386,54 @@ def mounts(container: Json, known: Mapping[str, Json], path: str) -> Errors:
         here = f"{whole}[{index}]"
         name, target = mount.get("name", ""), mount.get("mountPath", "")
         if not name:
-            found.append(required(f"{here}.name"))
+            yield required(f"{here}.name")
         if name not in known:
-            found.append(not_found(f"{here}.name", name))
+            yield not_found(f"{here}.name", name)
         if not target:
-            found.append(required(f"{here}.mountPath"))
+            yield required(f"{here}.mountPath")
         if target in seen:
-            found.append(invalid(f"{here}.mountPath", target, "must be unique"))
+            yield invalid(f"{here}.mountPath", target, "must be unique")
         seen.add(target)
         if name in blocks:
-            found.append(invalid(f"{here}.name", name, "must not already exist in volumeDevices"))
+            yield invalid(f"{here}.name", name, "must not already exist in volumeDevices")
         if target in blocks.values():
-            found.append(invalid(f"{here}.mountPath", target, "must not already exist as a path in volumeDevices"))
+            yield invalid(f"{here}.mountPath", target, "must not already exist as a path in volumeDevices")
         part, expression = mount.get("subPath", ""), mount.get("subPathExpr", "")
         if part:
-            found += descending(part, f"{whole}.subPath")
+            yield from descending(part, f"{whole}.subPath")
         if expression:
             if part:
                 detail = "subPathExpr and subPath are mutually exclusive"
-                found.append(invalid(f"{here}.subPathExpr", expression, detail))
-            found += descending(expression, f"{whole}.subPathExpr")
+                yield invalid(f"{here}.subPathExpr", expression, detail)
+            yield from descending(expression, f"{whole}.subPathExpr")
         if "mountPropagation" in mount:
-            found += _propagation(mount["mountPropagation"], container, f"{whole}.mountPropagation")
+            yield from _propagation(mount["mountPropagation"], container, f"{whole}.mountPropagation")
         if "recursiveReadOnly" in mount:
-            found += _read_only(mount, f"{whole}.recursiveReadOnly")
-    return found
+            yield from _read_only(mount, f"{whole}.recursiveReadOnly")
 
 
-def _propagation(propagation: str, container: Json, path: str) -> Errors:
+def _propagation(propagation: str, container: Json, path: str) -> Causes:
     allowed = ("Bidirectional", "HostToContainer", "None")
-    found: Errors = [] if propagation in allowed else [not_supported(path, propagation, allowed)]
+    yield from [] if propagation in allowed else [not_supported(path, propagation, allowed)]
     if propagation == "Bidirectional" and not (container.get("securityContext") or {}).get("privileged"):
         detail = "Bidirectional mount propagation is available only to privileged containers"
-        found.append(forbidden(path, detail))
-    return found
+        yield forbidden(path, detail)
 
 
-def _read_only(mount: Json, path: str) -> Errors:
+def _read_only(mount: Json, path: str) -> Causes:
     recursive = mount["recursiveReadOnly"]
     if recursive == "Disabled":
-        return []
+        return
     if recursive not in ("Enabled", "IfPossible"):
-        return [not_supported(path, recursive, ("Disabled", "Enabled", "IfPossible"))]
-    found: Errors = []
+        yield not_supported(path, recursive, ("Disabled", "Enabled", "IfPossible"))
+        return
     if not mount.get("readOnly"):
-        found.append(forbidden(path, "may only be specified when readOnly is true"))
+        yield forbidden(path, "may only be specified when readOnly is true")
     if mount.get("mountPropagation", "None") != "None":
-        found.append(forbidden(path, "may only be specified when mountPropagation is None or not specified"))
-    return found
+        yield forbidden(path, "may only be specified when mountPropagation is None or not specified")
 
 
-def devices(container: Json, known: Mapping[str, Json], path: str) -> Errors:
-    found: Errors = []
+def devices(container: Json, known: Mapping[str, Json], path: str) -> Causes:
     taken_names: set[str] = set()
     taken_paths: set[str] = set()
     mounted = {each.get("name", ""): each.get("mountPath", "") for each in container.get("volumeMounts") or ()}
@@ -465,26 +441,25 @@ def devices(container: Json, known: Mapping[str, Json], path: str) -> Errors:
         here = f"{path}.volumeDevices[{index}]"
         name, place = device.get("name", ""), device.get("devicePath", "")
         if not name:
-            found.append(required(f"{here}.name"))
+            yield required(f"{here}.name")
         if name in taken_names:
-            found.append(invalid(f"{here}.name", name, "must be unique"))
+            yield invalid(f"{here}.name", name, "must be unique")
         if name not in known:
-            found.append(not_found(f"{here}.name", name))
+            yield not_found(f"{here}.name", name)
         elif not {"persistentVolumeClaim", "ephemeral"} & known[name].keys():
             detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
-            found.append(invalid(f"{here}.name", name, detail))
+            yield invalid(f"{here}.name", name, detail)
         if not place:
-            found.append(required(f"{here}.devicePath"))
+            yield required(f"{here}.devicePath")
         if place in taken_paths:
-            found.append(invalid(f"{here}.devicePath", place, "must be unique"))
+            yield invalid(f"{here}.devicePath", place, "must be unique")
         if place and ".." in place.split("/"):
-            found.append(invalid(f"{here}.devicePath", place, "can not contain backsteps ('..')"))
+            yield invalid(f"{here}.devicePath", place, "can not contain backsteps ('..')")
         else:
             taken_paths.add(place)
         if name in mounted:
-            found.append(invalid(f"{here}.name", name, "must not already exist in volumeMounts"))
+            yield invalid(f"{here}.name", name, "must not already exist in volumeMounts")
         if place in mounted.values():
-            found.append(invalid(f"{here}.devicePath", place, "must not already exist as a path in volumeMounts"))
+            yield invalid(f"{here}.devicePath", place, "must not already exist as a path in volumeMounts")
         if name:
             taken_names.add(name)
-    return found

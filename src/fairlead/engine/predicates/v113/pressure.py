@@ -4,19 +4,17 @@ Memory pressure refuses only pods without requests and limits, since those are t
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.resources import is_best_effort
 from fairlead.model.taints import NO_SCHEDULE, Taint, is_tolerated
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 
 class Pressure(Predicate):
@@ -42,7 +40,7 @@ class CheckNodeMemoryPressure(Pressure):
     reason = "node(s) had memory pressure"
     taint = Taint(key="node.kubernetes.io/memory-pressure", effect=NO_SCHEDULE)
 
-    def applies(self, table: "NodeTable", request: Request) -> bool:
+    def applies(self, table: NodeTable, request: Request) -> bool:
         return is_best_effort(request.pod)
 
 

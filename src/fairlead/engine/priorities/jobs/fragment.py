@@ -7,7 +7,7 @@ has a GPU, or nobody is expected to ask for one, pods go by how evenly they woul
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -20,11 +20,9 @@ from fairlead.engine.priorities.jobs.packing import FINE, STEP, idle
 from fairlead.engine.priorities.min_fragment import MinFragment, balanced_packing
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.resources import CPU, MEMORY
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 MIB: Final = 2**20
 # Steps of the score per milli-GPU that is lost or won.
@@ -57,7 +55,7 @@ class RowScores:
 
     __slots__ = ("cursor", "device_N", "known_N", "score_N", "shapes", "version")
 
-    def __init__(self, table: "NodeTable", shapes: Shapes) -> None:
+    def __init__(self, table: NodeTable, shapes: Shapes) -> None:
         self.shapes = shapes
         self.version = table.version
         self.cursor = table.journal_end
@@ -96,13 +94,13 @@ class MinFragmentPolicy(Priority):
         raw_V[feasible_V] = np.rint(np.clip(score, -limit, limit)).astype(np.int64) * STEP + idle(view)[feasible_V]
         return raw_V
 
-    def device_for(self, table: "NodeTable", request: Request, row: int) -> int:
+    def device_for(self, table: NodeTable, request: Request, row: int) -> int:
         shapes = self._shapes(table, request)
         if not request.gpu.is_shared or not len(shapes.weight_M):
             return -1
         return int(self._scores(table, request, shapes, np.array([row], dtype=np.int64)).device_N[row])
 
-    def _scores(self, table: "NodeTable", request: Request, shapes: Shapes, rows: Ints) -> RowScores:
+    def _scores(self, table: NodeTable, request: Request, shapes: Shapes, rows: Ints) -> RowScores:
         """Per row the score, higher is better, and the device for a share; worked out where it is not known yet."""
         # By what it asks for, not by request: every job has a label of its own.
         of_rule = table.memo.setdefault(self, {})
@@ -126,7 +124,7 @@ class MinFragmentPolicy(Priority):
             known.known_N[missing] = True
         return known
 
-    def _lost(self, table: "NodeTable", request: Request, shapes: Shapes, rows: Ints) -> tuple[Floats, Ints]:
+    def _lost(self, table: NodeTable, request: Request, shapes: Shapes, rows: Ints) -> tuple[Floats, Ints]:
         """The same worked out; nodes by the memory of their devices."""
         rule = MinFragment(shapes)
         score, device = np.zeros(len(rows)), np.full(len(rows), -1, dtype=np.int64)
@@ -137,7 +135,7 @@ class MinFragmentPolicy(Priority):
             score[same], device[same] = rule.score(_states(table, rows[same]), shape)
         return score, device
 
-    def _shapes(self, table: "NodeTable", request: Request) -> Shapes:
+    def _shapes(self, table: NodeTable, request: Request) -> Shapes:
         """The expected pods, compiled; the same object while nothing about them has changed."""
         counts = self._given or self._placed(table, request)
         models = (table.gpus.models_version, len(table.gpus.model_ids))
@@ -145,7 +143,7 @@ class MinFragmentPolicy(Priority):
             self._formed = (models, counts, compile_shapes(typical_shapes(counts), table.gpus.model_ids))
         return self._formed[2]
 
-    def _placed(self, table: "NodeTable", request: Request) -> Counter[Shape]:
+    def _placed(self, table: NodeTable, request: Request) -> Counter[Shape]:
         """The shapes of placed pods, roughly counted; the pod's own where there is none."""
         now = (id(table), table.journal_end)
         if self._counted is None or self._counted[0] != now:
@@ -171,7 +169,7 @@ def _shape(request: Request, device_memory_mib: int) -> Shape:
     return Shape(request.needs.get(CPU, 0), -(-request.needs.get(MEMORY, 0) // MIB), gpu)
 
 
-def _states(table: "NodeTable", rows: Ints) -> NodeStates:
+def _states(table: NodeTable, rows: Ints) -> NodeStates:
     free_RN = table.alloc_RN[:, rows] - table.used_RN[:, rows]
     return NodeStates(
         free_milli_CG=table.gpus.free_milli_NG[rows],

@@ -5,7 +5,6 @@ together is wanted, to the emptier one when apart is.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +13,8 @@ from fairlead.engine.counters import Tally
 from fairlead.engine.priorities.jobs.packing import BEST, EVEN, FINE, STEP, packed
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 
 class JobAffinity(Priority):
@@ -40,7 +37,7 @@ class JobAffinity(Priority):
         share_V: Floats = 100 * here_V / tally.total
         return share_V
 
-    def _job(self, table: "NodeTable", request: Request) -> Tally | None:
+    def _job(self, table: NodeTable, request: Request) -> Tally | None:
         label, namespace = self._label, request.namespace
         value = request.labels.get(label)
         if value is None:

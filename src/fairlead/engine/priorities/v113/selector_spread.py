@@ -1,7 +1,7 @@
 """SelectorSpreadPriority: spread the pods that the same services and controllers select, over nodes and zones."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -9,11 +9,9 @@ from fairlead.engine.axes import Bools, Ints
 from fairlead.engine.counters import Tally
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.selectors import Selector, equal_to
-
-if TYPE_CHECKING:
-    from fairlead.engine.table import NodeTable
 
 ZONE_WEIGHT: Final = 2.0 / 3.0
 REGION_KEYS: Final = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
@@ -26,7 +24,7 @@ class SelectorSpreadPriority(Priority):
     scope = Scope.CLUSTER
     normalises = True
 
-    def tally(self, table: "NodeTable", request: Request) -> Tally:
+    def tally(self, table: NodeTable, request: Request) -> Tally:
         """Pods of the namespace, not on their way out, that any selector which selects this pod selects too."""
         version = table.catalog.workloads_version
         known = request.memo.get(SelectorSpreadPriority)
