@@ -102,6 +102,7 @@ BUGS: Final = (
     Bug("renamed", "kill", ("round",), "times: report"),
     Bug("blind", "recreate", ("round",), "did not end", deadline_s=90.0),
     Bug("hasty", "kill", ("removal",), "before its task was finished"),
+    Bug("stubborn", "late", ("creation", "round"), "times: DaemonSet"),
 )
 
 

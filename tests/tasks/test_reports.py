@@ -103,7 +103,9 @@ def test_what_was_never_sent_is_blamed_with_its_reason() -> None:
     summary = summarize("NetReach", task, with_services(dict.fromkeys(NODES, 1.0), missing))
     (found,) = summary.blame
     assert found.sentence == "nothing was sent to Ingress, by 3 sources: the Ingress has no address"
-    assert "No request failed." not in "\n".join(table_lines(summary))
+    text = "\n".join(table_lines(summary))
+    assert "node-1 → Ingress: 0/0: the Ingress has no address" in text, "and no mean of nothing"
+    assert "No request failed." not in text
 
 
 def test_an_agent_that_drops_is_blamed_alone_though_services_lead_to_it() -> None:

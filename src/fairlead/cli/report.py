@@ -31,8 +31,9 @@ def table_lines(summary: Summary) -> Iterator[str]:
         yield ""
         yield "Worst pairs:"
     for pair in bad:
+        mean = f", mean {pair.mean_ms:g} ms" if pair.successes else ""
         why = f": {pair.cause}" if pair.cause else ""
-        yield f"  {pair.source} → {pair.destination}: {pair.successes}/{pair.requests}, mean {pair.mean_ms:g} ms{why}"
+        yield f"  {pair.source} → {pair.destination}: {pair.successes}/{pair.requests}{mean}{why}"
     yield ""
     yield "Likely causes:" if summary.blame else _without_causes(summary)
     for each in summary.blame:
@@ -106,7 +107,7 @@ def _worst_html(summary: Summary) -> str:
     head = "<tr><th>from</th><th>to</th><th>succeeded</th><th>mean of successes</th><th>commonest error</th></tr>"
     rows = "".join(
         f"<tr><td>{escape(pair.source)}</td><td>{escape(pair.destination)}</td>"
-        f"<td class=n>{pair.successes} of {pair.requests}</td><td class=n>{pair.mean_ms:g} ms</td>"
+        f"<td class=n>{pair.successes} of {pair.requests}</td><td class=n>{_mean(pair.mean_ms, pair.successes)}</td>"
         f"<td>{escape(pair.cause)}</td></tr>"
         for pair in bad
     )
@@ -141,8 +142,12 @@ def _cell(matrix: Matrix, source: str, destination: str) -> str:
         return "<td></td>"
     # Green to red: a tenth that failed is yellow, three tenths are red.
     shade = f"hsl({max(0, round(120 - (1 - rate) * 400))} 70% 85%)"
-    mean = matrix.mean_ms[source].get(destination, 0.0)
-    return f'<td class=n style="background:{shade}">{rate:.1%}<br><small>{mean:g} ms</small></td>'
+    mean = _mean(matrix.mean_ms[source].get(destination, 0.0), rate)
+    return f'<td class=n style="background:{shade}">{rate:.1%}<br><small>{mean}</small></td>'
+
+
+def _mean(mean_ms: float, successes: float) -> str:
+    return f"{mean_ms:g} ms" if successes else "–"
 
 
 def _rounds_html(summary: Summary) -> str:
