@@ -3,9 +3,10 @@
 Each replica talks to kube-apiserver through a gate of this process. At a write of a kind it has not met, the gate kills
 the replica (-9) before the write is passed on, at the next one after it was answered; or it has the task deleted and
 created again under the same name while the write is held, or deleted, to be created again once nothing is left of it;
-or it answers each status with a conflict first, cuts every connection in each phase, and takes none for a while. A
-thread's worth of kubelet and agent makes pods ready and posts reports. What exists in the end and the server's audit
-log are the judge. Then a tenant's tasks come and go beside a good one, and thousands are there at once (scenario 48).
+or it holds a create beyond the time-out of its replica, while the task becomes another; or it answers each status with
+a conflict first, cuts every connection in each phase, and takes none for a while. A thread's worth of kubelet and agent
+makes pods ready and posts reports. What exists in the end and the server's audit log are the judge. Then a tenant's
+tasks come and go beside a good one, and thousands are there at once (scenario 48).
 """
 
 import asyncio
@@ -20,8 +21,8 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,7 +59,9 @@ PATIENT: Final = "--node-monitor-grace-period=24h"
 # By default it collects the garbage of 500 tasks for minutes.
 SWIFT: Final = ("--kube-api-qps=500", "--kube-api-burst=500")
 MOST_LIVES: Final = 3
-MODES: Final = ("kill", "recreate", "delete", "outage")
+MODES: Final = ("kill", "recreate", "late", "delete", "outage")
+LATE_S: Final = 3.0
+"""Longer than a replica waits for an answer: the difference of the first two of `QUICK`."""
 TENANT: Final = "tenant-"
 """How the names of the tasks begin that come and go beside the story."""
 MANIFESTS: Final = (
@@ -99,6 +102,7 @@ BUGS: Final = (
     Bug("renamed", "kill", ("round",), "times: report"),
     Bug("blind", "recreate", ("round",), "did not end", deadline_s=90.0),
     Bug("hasty", "kill", ("removal",), "before its task was finished"),
+    Bug("stubborn", "late", ("creation", "round"), "times: DaemonSet"),
 )
 
 
@@ -167,13 +171,15 @@ class Story:
         self.replicas: dict[int, Replica] = {}
         self.kills: Counter[str] = Counter()
         self.recreated: Counter[str] = Counter()
+        self.late: Counter[str] = Counter()
         self.deleted: Counter[str] = Counter()
         self.conflicts: Counter[str] = Counter()
         self.outages: Counter[str] = Counter()
         self.answers: Counter[int] = Counter()
         self.uids: list[str] = []
         self.mode = ""
-        self.gate = Gate(rig, described, self._at, self._kill, {"recreate": self._recreate, "delete": self._delete})
+        acts = {"recreate": self._recreate, "late": self._recreate_late, "delete": self._delete}
+        self.gate = Gate(rig, described, self._at, self._kill, acts)
         self._made = 0
         token = rig.service_account_token(manifests=())
         self._kubeconfig = rig.kubeconfig(token).read_text()
@@ -195,6 +201,9 @@ class Story:
         if self.mode == "recreate" and not self.recreated[write]:
             self.recreated[write] += 1
             return "recreate"
+        if self.mode == "late" and write.startswith("POST") and not self.late[write]:
+            self.late[write] += 1
+            return "late"
         if self.mode == "delete" and not self.deleted[write]:
             self.deleted[write] += 1
             return "delete"
@@ -214,6 +223,23 @@ class Story:
     def _recreate(self) -> None:
         self._delete()
         self.create()
+
+    def _recreate_late(self) -> None:
+        """A create is held until its replica has given it up, and would send it again.
+
+        It must not where the task has been deleted: there would be two. The last report is sent again first.
+        """
+        if not any(each == "POST taskreports 2" for each in self.late):
+            self._recreate()
+            time.sleep(LATE_S)
+            return
+        assert until(self._is_reported, 60), "the report was not sent again"
+        self._recreate()
+        assert until(lambda: not self.items(REPORTS), 60), "the report of a deleted task stays"
+
+    def _is_reported(self) -> bool:
+        """In the second round."""
+        return any(each["spec"]["roundNumber"] == 2 for each in self.items(REPORTS))
 
     def create(self) -> None:
         spec = {
@@ -329,7 +355,7 @@ class Story:
                 words += "" if task else f"; it was deleted, and left over are {self.left_over()}"
                 return [f"the task did not end in {self.deadline_s:.0f} s: {words}", *self._logs()[-3:]]
             await asyncio.sleep(0.1)
-        wrong = judge(self.rig.audit()[before:], self.uids, status)
+        wrong = judge(self.rig.audit()[before:], self.uids, status, self.lost())
         self.rig.request("DELETE", f"{TASKS}/story")
         self.mode = ""
         while left := self.left_over():
@@ -338,6 +364,10 @@ class Story:
             await asyncio.to_thread(self.act)
             await asyncio.sleep(0.2)
         return wrong + self.errors()
+
+    def lost(self) -> Counter[str]:
+        """Reports, by name, whose replica had given up when they were stored."""
+        return Counter(about_whom({"requestObject": body}) for body in self.gate.unanswered)
 
     def errors(self) -> list[str]:
         return [f"an error was logged:\n{text}" for text in self._logs() if "Traceback" in text]
@@ -362,14 +392,42 @@ def _reports(uid: str) -> list[str]:
     return [_report_words(uid, number) for number in (1, 2)]
 
 
-def judge(events: list[Json], uids: list[str], status: Json) -> list[str]:
+@dataclass(slots=True)
+class StoredReports:
+    """Reports by name, and whether one that is created again is the repeat of one whose task was deleted since.
+
+    A replica that has no answer in time sends a report again, while the first may still be under way. Whichever the
+    API server takes second finds the name taken, unless the task was deleted between the two: then the garbage
+    collector has removed the first report, and the server, which does not look at owners, takes the second. It is
+    garbage too. So there is at most one more for each send without an answer, and none while the task is there.
+    """
+
+    lost: Mapping[str, int]
+    current: set[str] = field(default_factory=set)
+    garbage: set[str] = field(default_factory=set)
+    repeats: Counter[str] = field(default_factory=Counter)
+
+    def are_garbage(self) -> None:
+        """Their task was deleted."""
+        self.garbage |= self.current
+        self.current = set()
+
+    def is_repeat(self, name: str) -> bool:
+        if name not in self.garbage:
+            self.current.add(name)
+            return False
+        self.repeats[name] += 1
+        return self.repeats[name] <= self.lost.get(name, 0)
+
+
+def judge(events: list[Json], uids: list[str], status: Json, lost: Mapping[str, int] | None = None) -> list[str]:
     """By the audit log: each task had one carrier, one Service a family, each round once, one report a round."""
     made: Counter[str] = Counter()
     wrong: list[str] = []
     owners_seen: set[str] = set()
     rounds: list[list[tuple[int, int]]] = [[]]
     finished: set[int] = set()
-    reports: set[str] = set()
+    reports = StoredReports(lost or {})
     removed = 0
     for event in events:
         about, code = event.get("objectRef") or {}, int((event.get("responseStatus") or {}).get("code", 500))
@@ -389,11 +447,10 @@ def judge(events: list[Json], uids: list[str], status: Json) -> list[str]:
         elif verb == "create" and kind == "services" and event["user"]["username"] == FAIRLEAD:
             made[f"Service {body['metadata']['name'][-4:]} of {owners}"] += 1
         elif verb == "create" and kind == "taskreports":
-            uid, name = body["spec"]["taskUID"], about_whom(event)
-            # The report of a task that was deleted is collected as garbage, and a repeat that was under way creates
-            # it again: by the same name, or there would be two.
-            made[_report_words(uid, body["spec"]["roundNumber"])] += uid == uids[-1] or name not in reports
-            reports.add(name)
+            uid, number = body["spec"]["taskUID"], body["spec"]["roundNumber"]
+            made[_report_words(uid, number)] += not reports.is_repeat(about_whom(event))
+        elif verb == "delete" and kind == "netreaches":
+            reports.are_garbage()
         elif kind == "netreaches" and about.get("subresource") == "status" and body.get("status", {}).get("history"):
             record = body["status"]["history"][0]
             rounds[-1].append((record["roundNumber"], ORDER.index(record["status"])))
@@ -662,10 +719,11 @@ def main(deadline_s: float, modes: tuple[str, ...], bugs: bool, churned: int, co
     for what, times in story.kills.items():
         click.echo(f"  killed {times} times at {what}")
     click.echo(f"  deleted and created again at {len(story.recreated)} writes: {', '.join(story.recreated)}")
+    click.echo(f"  held until its replica had given it up: {len(story.late)}: {', '.join(story.late)}")
     click.echo(f"  deleted at {len(story.deleted)} writes: {', '.join(story.deleted)}")
     click.echo(f"  conflicts at {len(story.conflicts)} writes: {', '.join(story.conflicts)}")
     click.echo(f"  away for {story.gate.outage_s:.0f} s at the first write of: {', '.join(story.outages)}")
-    total = sum(map(len, (story.recreated, story.deleted, story.conflicts, story.outages)))
+    total = sum(map(len, (story.recreated, story.late, story.deleted, story.conflicts, story.outages)))
     total += sum(story.kills.values()) + churned + 2 * count
     click.echo(f"{total if not wrong else 0} passed, {len(wrong)} failed")
     sys.exit(bool(wrong))

@@ -8,7 +8,8 @@ import uuid
 from typing import Any
 
 from fairlead.cli.main import main
-from fairlead.model.intents import Delete, PatchStatus
+from fairlead.cluster.writer import Result, Writer
+from fairlead.model.intents import Delete, Intent, PatchStatus
 from fairlead.tasks import api, controller, plan
 from fairlead.tasks.carrier import WORKLOADS, Carrier
 
@@ -64,7 +65,17 @@ def hasty() -> None:
     _put(controller, "plan_task", hurried)
 
 
-BUGS = {each.__name__: each for each in (unowned, blind, renamed, hasty)}
+def stubborn() -> None:
+    """What had no answer is sent again, whether its task is still there or not."""
+    settle = Writer.carry_out
+
+    async def carry_out(self: Writer, intent: Intent, **_: Any) -> Result:
+        return await settle(self, intent)
+
+    _put(Writer, "carry_out", carry_out)
+
+
+BUGS = {each.__name__: each for each in (unowned, blind, renamed, hasty, stubborn)}
 
 
 if __name__ == "__main__":

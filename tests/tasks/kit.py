@@ -39,10 +39,10 @@ def stored(body: dict[str, Any], uid: str, **status: Any) -> CarrierObject:
     return msgspec.convert({**body, "metadata": metadata, "status": status}, CarrierObject)
 
 
-def pod(name: str, node: str, *, ready: bool = True, since: datetime | None = None) -> CarrierPod:
+def pod(name: str, node: str, *, ready: bool = True, since: datetime | None = None, **metadata: Any) -> CarrierPod:
     changed = {"lastTransitionTime": rfc3339(since)} if since is not None else {}
     conditions = [{"type": "Ready", "status": "True" if ready else "False", **changed}]
-    body = {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {"nodeName": node}}
+    body = {"metadata": {"name": name, "uid": f"uid-{name}", **metadata}, "spec": {"nodeName": node}}
     return msgspec.convert({**body, "status": {"conditions": conditions}}, CarrierPod)
 
 

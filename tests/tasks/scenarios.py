@@ -376,6 +376,30 @@ async def s35_s41_s42_s43_s68_what_is_deleted_comes_back_or_goes(lab: TaskLab) -
     await lab.until_gone(f"{APPS}/daemonsets/{lab.carrier('t')}", f"{CORE}/services/{lab.carrier('t')}-ipv4")
 
 
+async def s43b_a_report_that_comes_after_its_task_was_deleted_is_garbage_and_counts_for_no_other(lab: TaskLab) -> None:
+    """It may: a create was under way, and an API server does not look at owners."""
+    await lab.node("a")
+    first = await lab.task()
+    await lab.until_round(1, "ongoing")
+    await lab.report_round()
+    await lab.until_round(1, "succeed")
+    uid = first["metadata"]["uid"]
+    stored = [each for each in (await lab.api.call("GET", REPORTS))["items"] if each["spec"]["taskUID"] == uid]
+    assert len(stored) == 1
+    path = f"{REPORTS}/{stored[0]['metadata']['name']}"
+    await lab.delete("t")
+    again = await lab.task()
+    await lab.until_gone(path)
+    await lab.until_round(1, "ongoing")
+    kept = {key: stored[0]["metadata"][key] for key in ("name", "labels", "ownerReferences")}
+    await lab.api.call("POST", REPORTS, {**stored[0], "metadata": kept})
+    await lab.until_gone(path)
+    status = await lab.status_of()
+    assert (status["history"][0]["status"], status["history"][0]["succeedAgentNodeList"]) == ("ongoing", [])
+    assert (await lab.get(lab.path("t")) or {})["metadata"]["uid"] == again["metadata"]["uid"]
+    await lab.delete("t")
+
+
 async def s44_a_foreign_workload_is_left_alone(lab: TaskLab) -> None:
     labels = {"matchLabels": {"x": lab.namespace}}
     pod = {"nodeSelector": {"none": "none"}, "containers": [{"name": "c", "image": "i"}]}

@@ -1,7 +1,8 @@
 """Posted reports: who may post, what is stored, and that nothing posted is ever answered with a 500."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -9,11 +10,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fairlead.cluster.client import Page
+from fairlead.cluster.errors import no_answer
+from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.writer import Outcome, Result
+from fairlead.cluster.writer import Writer as RealWriter
 from fairlead.model.intents import Create
 from fairlead.tasks.aggregated import KdoctorReports
 from fairlead.tasks.api import MOST_BYTES, UID_LABEL, PostedReport, TaskApi, parse_kind
+from fairlead.tasks.carrier import UNIQUE_LABEL
 from fairlead.tasks.controller import ReportHead, _by_report
 from fairlead.tasks.metrics import TaskMetrics
 from fairlead.tasks.spec import TASK_REPORTS
@@ -21,6 +26,7 @@ from fairlead.web.aggregated import AggregatedCall
 from fairlead.web.guard import User
 from fairlead.web.problems import Problem
 from fairlead.web.routes import Call
+from tests.cluster.kit import Hurried
 from tests.tasks.kit import make_task, pod
 from tests.tasks.test_reports import history, stored_report
 
@@ -30,6 +36,7 @@ EXTRA: dict[str, tuple[str, ...]] = {
 }
 AGENT = User(username="system:serviceaccount:ns:fairlead-agent", extra=EXTRA)
 STATUS = {**history("ongoing"), "finish": False, "actors": [{"pod": "p1", "uid": "uid-p1", "node": "n1"}]}
+CARRIER = {"resource": {"runtimeName": "kdoctor-netreach-a", "runtimeType": "DaemonSet", "runtimeStatus": "created"}}
 POSTED = {
     "taskKind": "NetReach",
     "taskName": "a",
@@ -54,7 +61,8 @@ class Writer:
     def __init__(self) -> None:
         self.stored: dict[str, Any] = {}
 
-    async def carry_out(self, intent: Create) -> Result:
+    async def carry_out(self, intent: Create, *, is_wanted: Callable[[], bool]) -> Result:
+        assert is_wanted()
         name = intent.body["metadata"]["name"]
         if name in self.stored:
             return Result(intent, Outcome.EXISTS)
@@ -62,9 +70,21 @@ class Writer:
         return Result(intent, Outcome.DONE)
 
 
-def api() -> tuple[TaskApi, Writer]:
+class Server:
+    """What the API server has, whatever the mirrors of this replica show."""
+
+    def __init__(self, **objects: Any) -> None:
+        self.objects = objects
+        self.reads: list[str] = []
+
+    async def find(self, kind: Any, name: str, namespace: str = "") -> Any:
+        self.reads.append(f"{kind.plural}/{name}")
+        return self.objects.get(name)
+
+
+def api(server: Server | None = None) -> tuple[TaskApi, Writer]:
     mirrors: Any = Mirrors()
-    reader: Any = None
+    reader: Any = server or Server(a=mirrors.tasks["NetReach"]["a"])
     writer: Any = Writer()
     made = TaskApi(mirrors, reader, "ns", TaskMetrics(CollectorRegistry()))
     made.writer = writer
@@ -94,6 +114,7 @@ async def test_a_report_is_stored_once_under_the_task_and_a_repeat_changes_nothi
         ({}, msgspec.structs.replace(AGENT, extra={**EXTRA, "authentication.kubernetes.io/pod-uid": ("other",)}), 403),
         ({"taskUID": "before"}, AGENT, 404),
         ({"taskName": "b"}, AGENT, 404),
+        ({"taskName": "../pods"}, AGENT, 400),
         ({"taskKind": "Pod"}, AGENT, 404),
         ({"roundNumber": 7}, AGENT, 403),
         ({"roundNumber": 0}, AGENT, 400),
@@ -106,6 +127,70 @@ async def test_s70_only_an_actor_of_the_round_may_report(change: Any, user: User
         await made._post(call({**POSTED, **change}, user))
     assert refusal.value.status == status
     assert writer.stored == {}
+
+
+@pytest.mark.parametrize("shown", ["nothing", "its predecessor", "the round before"])
+async def test_a_replica_whose_watch_is_behind_asks_the_server_before_it_refuses(shown: str) -> None:
+    now = make_task(status=STATUS)
+    made, writer = api(Server(a=now))
+    mirrors: Any = made._mirrors
+    before = {"nothing": None, "its predecessor": make_task(uid="uid-before", status=STATUS),
+              "the round before": make_task(status={"finish": False})}[shown]  # fmt: skip
+    mirrors.tasks["NetReach"] = Mirror() if before is None else Mirror(a=before)
+    assert (await made._post(call(POSTED))).status == 201
+    assert len(writer.stored) == 1
+
+
+async def test_a_late_report_of_a_pod_that_this_replica_does_not_show_yet_is_stored() -> None:
+    late = make_task(status={**STATUS, **history("fail"), "actors": [], **CARRIER})
+    made, writer = api(Server(a=late, p1=pod("p1", "n1", labels={UNIQUE_LABEL: "kdoctor-netreach-a"})))
+    mirrors: Any = made._mirrors
+    mirrors.tasks["NetReach"]["a"] = late
+    assert (await made._post(call(POSTED))).status == 201
+    assert [each["spec"]["nodeName"] for each in writer.stored.values()] == ["n1"]
+
+
+@pytest.mark.parametrize(("name", "uid"), [("kdoctor-netreach-b", "uid-p1"), ("kdoctor-netreach-a", "another")])
+async def test_a_pod_of_another_carrier_or_of_the_same_name_has_no_part(name: str, uid: str) -> None:
+    late = make_task(status={**STATUS, **history("fail"), "actors": [], **CARRIER})
+    made, writer = api(Server(a=late, p1=pod("p1", "n1", labels={UNIQUE_LABEL: name}, uid=uid)))
+    mirrors: Any = made._mirrors
+    mirrors.tasks["NetReach"]["a"] = late
+    with pytest.raises(Problem) as refusal:
+        await made._post(call(POSTED))
+    assert (refusal.value.status, writer.stored) == (403, {})
+
+
+class LosingClient:
+    """Stores what it is sent, and loses the first answer; by then the task is deleted and created again."""
+
+    def __init__(self, mirrors: Any, *, is_deleted: bool) -> None:
+        self.mirrors = mirrors
+        self.is_deleted = is_deleted
+        self.sent: list[Any] = []
+
+    async def create(self, kind: Any, body: Any, namespace: str) -> Any:
+        self.sent.append(body)
+        if len(self.sent) > 1:
+            return body
+        if self.is_deleted:
+            self.mirrors.tasks["NetReach"]["a"] = make_task(uid="uid-of-the-next", status=STATUS)
+        raise no_answer("POST taskreports", "the connection broke", may_have_happened=True)
+
+
+@pytest.mark.parametrize(("is_deleted", "status", "sends"), [(True, 404, 1), (False, 201, 2)])
+async def test_a_report_without_an_answer_is_sent_again_only_while_its_task_is_there(
+    is_deleted: bool, status: int, sends: int
+) -> None:
+    made, _ = api()
+    client: Any = LosingClient(made._mirrors, is_deleted=is_deleted)
+    recorder: Any = SimpleNamespace(yield_to=lambda _: None)
+    made.writer = RealWriter(client, recorder, clock=Hurried(), rng=lambda: 0.5, metrics=Metrics())
+    try:
+        answer = (await made._post(call(POSTED))).status
+    except Problem as problem:
+        answer = problem.status
+    assert (answer, len(client.sent)) == (status, sends)
 
 
 async def test_a_late_report_of_a_pod_of_the_carrier_is_stored() -> None:

@@ -75,12 +75,19 @@ def test_a_task_of_the_same_name_starts_its_rounds_anew() -> None:
     assert judge([*GOOD, *again, reported("b", 2)], ["a", "b"], ENDED) == ["no report of b on round 1"]
 
 
-def test_a_late_repeat_for_a_deleted_task_is_no_second_report() -> None:
+def test_a_report_is_created_again_only_after_its_task_was_deleted_and_as_often_as_answers_were_lost() -> None:
+    deleted = event("delete", "netreaches", code=200)
     again = [event("create", "netreaches"), event("create", "daemonsets", owned("d", "b")), round_written(1, "ongoing")]
-    life = [*GOOD, *again, reported("b", 1), reported("b", 2)]
-    assert judge([*life, reported("a", 1)], ["a", "b"], ENDED) == []
-    assert judge([*life, reported("a", 1, "other")], ["a", "b"], ENDED) == ["2 times: report of a on round 1"]
-    assert judge([*life, reported("b", 1)], ["a", "b"], ENDED) == ["2 times: report of b on round 1"]
+    life = [*GOOD, deleted, *again, reported("b", 1), reported("b", 2)]
+    lost = {"report-a-1": 1}
+    twice = ["2 times: report of a on round 1"]
+    assert judge([*life, reported("a", 1)], ["a", "b"], ENDED, lost) == []
+    assert judge([*life, reported("a", 1)], ["a", "b"], ENDED) == twice, "nobody had a reason to repeat it"
+    assert judge([*life, reported("a", 1), reported("a", 1)], ["a", "b"], ENDED, lost) == twice
+    assert judge([*life, reported("a", 1, "other")], ["a", "b"], ENDED, lost) == twice
+    assert judge([*life, reported("b", 1)], ["a", "b"], ENDED, {"report-b-1": 1}) == ["2 times: report of b on round 1"]
+    early = [*GOOD[:6], reported("a", 1), *GOOD[6:], deleted, *life[len(GOOD) + 1 :]]
+    assert judge(early, ["a", "b"], ENDED, lost) == twice, "while the task is there"
 
 
 @pytest.mark.parametrize(

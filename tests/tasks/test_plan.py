@@ -538,6 +538,22 @@ def test_run_now_starts_the_waiting_round_once_per_nonce() -> None:
     assert [each.status for each in world.task.status.history] == ["notstarted", "succeed"], "not a second time"
 
 
+@pytest.mark.parametrize("schedule", ["0 60", "30 60"])
+def test_run_now_before_the_first_round_was_planned_starts_that_one_and_no_other(schedule: str) -> None:
+    spec = {**SPEC, "schedule": {"schedule": schedule, "roundTimeoutMinute": 5, "roundNumber": 2}}
+    world = World(make_task(spec=spec, annotations={SUSPEND: "true", RUN_NOW: "1"}))
+    world.make_ready("n1")
+    world.settle()
+    assert world.task.status.history == []
+    metadata = msgspec.structs.replace(world.task.metadata, annotations={RUN_NOW: "1"})
+    world.task = msgspec.structs.replace(world.task, metadata=metadata)
+    world.settle()
+    assert [each.status for each in world.task.status.history] == ["ongoing"]
+    world.results = {"uid-pod-n1": True}
+    world.settle()
+    assert [each.status for each in world.task.status.history] == ["notstarted", "succeed"]
+
+
 def test_a_deleted_task_is_left_to_the_garbage_collector() -> None:
     world = World(make_task(deletionTimestamp="2026-01-01T00:00:00Z"))
     assert world.look().intents == []

@@ -67,6 +67,78 @@ def test_two_culprits_are_both_named_and_a_healthy_mesh_has_none() -> None:
     assert blame([Pair(source=a, destination=b, requests=9, successes=9) for a in "ab" for b in "ab"]) == []
 
 
+def through(name: str, successes: int, requests: int = 100, cause: str = "") -> dict[str, Any]:
+    """A target of a NetReach that is no pod."""
+    found: dict[str, Any] = {"name": name, "requestCounts": requests, "successCounts": successes}
+    if cause and requests:
+        return {**found, "requestTargetMetrics": {"errors": {cause: requests - successes, "rare": 1}}}
+    return {**found, "failureReason": cause} if cause else found
+
+
+def with_services(rates: dict[str, float], *targets: dict[str, Any]) -> list[TaskReport]:
+    reports = [stored_report(node, rates) for node in NODES]
+    for report in reports:
+        report.spec.report["taskNetReach"]["roundTaskDetail"] += targets
+    return reports
+
+
+def test_a_service_that_leads_nowhere_is_shown_and_blamed_where_the_pods_themselves_are_reached() -> None:
+    names = ("AgentClusterV4IP_s_10.0.0.1:80", "AgentNodePortV6IP_s_10.1.0.1:30000")
+    targets = [through(names[0], 40, cause="timeout"), through(names[1], 100)]
+    summary = summarize(
+        "NetReach", make_task(status=history("fail")), with_services(dict.fromkeys(NODES, 1.0), *targets)
+    )
+    assert summary.services.success_rate["node-1"] == {"cluster IP": 0.4, "node port over IPv6": 1.0}
+    assert [(each.name, each.role) for each in summary.blame] == [("cluster IP", "destination")]
+    assert "timeout" in summary.blame[0].sentence
+    text = "\n".join(table_lines(summary))
+    assert "node-1 → cluster IP: 40/100, mean 0 ms: timeout" in text
+    assert "node port over IPv6" in text
+    assert "cluster IP" in html(summary)
+
+
+def test_what_was_never_sent_is_blamed_with_its_reason() -> None:
+    missing = through("AgentIngress_v4_", 0, 0, cause="the Ingress has no address")
+    task = make_task(status=history("fail"))
+    summary = summarize("NetReach", task, with_services(dict.fromkeys(NODES, 1.0), missing))
+    (found,) = summary.blame
+    assert found.sentence == "nothing was sent to Ingress, by 3 sources: the Ingress has no address"
+    text = "\n".join(table_lines(summary))
+    assert "node-1 → Ingress: 0/0: the Ingress has no address" in text, "and no mean of nothing"
+    assert "No request failed." not in text
+
+
+def test_an_agent_that_drops_is_blamed_alone_though_services_lead_to_it() -> None:
+    rates = {each: 0.7 if each == "node-2" else 1.0 for each in NODES}
+    reports = with_services(rates, through("AgentClusterV4IP_s_10.0.0.1:80", 55, cause="timeout"))
+    summary = summarize("NetReach", make_task(status=history("fail")), reports)
+    assert [each.name for each in summary.blame] == ["node-2"]
+    dead = with_services(rates, through("AgentLoadbalancerV4IP_s_10.0.0.1:80", 0, cause="timeout"))
+    summary = summarize("NetReach", make_task(status=history("fail")), dead)
+    assert [each.name for each in summary.blame] == ["node-2", "load balancer"], "that one answers nobody"
+
+
+def test_the_commonest_errors_of_an_agent_are_shown_with_it() -> None:
+    report = stored_report("node-1", {"node-2": 0.0}, roundResult="fail", reasonsForFailure="Success Rate 0")
+    errors = {"timeout": 60, "status 503": 30, "x" * 900: 5, "TLS": 4, "odd": "many", "less": -1}
+    report.spec.report["taskNetReach"]["roundTaskDetail"][0]["requestTargetMetrics"] = {"errors": errors}
+    summary = summarize("NetReach", make_task(status=history("fail")), [report])
+    assert summary.rounds[0].agents[0].errors == {"timeout": 60, "status 503": 30, "x" * 200: 5}
+    line = next(each for each in table_lines(summary) if "node-1: fail" in each)
+    assert line.startswith("    node-1: fail, 1 of 1 targets failed: Success Rate 0 (60 × timeout, 30 × status 503, ")
+    assert "60 × timeout" in html(summary)
+
+
+def test_a_dns_service_that_does_not_exist_is_named_and_not_its_missing_address() -> None:
+    reason = "there is no Service default/dns"
+    detail = {"name": "DNS server", "requestServer": "", "requestCounts": 0, "reasonsForFailure": reason}
+    report = stored_report("node-1", {}, taskNetDns={"roundTaskDetail": [detail]})
+    report = msgspec.structs.replace(report, spec=msgspec.structs.replace(report.spec, task_kind="Netdns"))
+    del report.spec.report["taskNetReach"]
+    summary = summarize("Netdns", make_task("Netdns", status=history("fail")), [report])
+    assert [each.sentence for each in summary.blame] == [f"nothing was sent to DNS server, by 1 source: {reason}"]
+
+
 def test_the_page_has_no_scripts_and_escapes_what_others_wrote() -> None:
     evil = "<script>alert(1)</script>"
     reports = [stored_report(evil, {evil: 0.5}, roundResult="fail", reasonsForFailure=evil)]

@@ -118,7 +118,15 @@ def test_s58_a_secret_must_exist_be_readable_and_hold_only_what_is_used(facts: F
 
 @pytest.mark.parametrize(
     "host",
-    ["http://fd00::1:80", "http://300.1.1.1", "http://[fd00::zz]:1", "http://a b", "http://u:p@a:b", "x" * (1 << 20)],
+    [
+        "http://fd00::1:80",
+        "http://300.1.1.1",
+        "http://[fd00::zz]:1",
+        "http://a b",
+        "http://u:p@a:b",
+        "http://a:²",
+        "x" * (1 << 20),
+    ],
     ids=lambda host: host[:20],
 )
 def test_s59_a_host_that_is_none_is_refused(host: str) -> None:

@@ -1,21 +1,28 @@
 """Scenarios of the task specification by number, as plans: carriers as they are built, and rounds seen from outside."""
 
+import contextlib
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from fairlead.cluster.controller import TemporaryError
-from fairlead.cluster.writer import Outcome, Result
+from fairlead.cluster.errors import no_answer
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.model.intents import Create, PatchStatus
 from fairlead.settings import Settings, TaskSettings
-from fairlead.tasks.carrier import Adaptation, Carrier, CarrierOptions, adapted, build
-from fairlead.tasks.controller import _check
+from fairlead.tasks.carrier import DAEMON_SETS, Adaptation, Carrier, CarrierOptions, adapted, build
+from fairlead.tasks.controller import TaskController, _check
+from fairlead.tasks.metrics import TaskMetrics
 from fairlead.tasks.plan import PlanOptions, SharedAgent, next_runtime_status
 from fairlead.tasks.report_address import shared_url, without_reserved
 from fairlead.tasks.spec import KINDS, TaskResource
 from fairlead.tasks.templates import built_in
+from tests.cluster.kit import Hurried
 from tests.tasks.kit import NAMESPACE, OPTIONS, SPEC, World, carrier_of, make_task, pod, stored
 
 
@@ -110,6 +117,32 @@ def test_s17_s47_a_conflict_is_tried_again_and_makes_no_second_workload() -> Non
     assert len(made) == 1
     assert world.task.status.resource is not None
     assert world.task.status.resource.runtime_status == "creating"
+
+
+@pytest.mark.parametrize(("is_deleted", "sends"), [(True, 1), (False, 2)])
+async def test_s43_a_create_without_an_answer_is_sent_again_only_while_its_task_is_there(
+    is_deleted: bool, sends: int
+) -> None:
+    task, sent = make_task(), []
+    shown = {"a": task}
+
+    async def create(kind: Any, body: Any, namespace: str) -> Any:
+        sent.append(body)
+        if len(sent) == 1:
+            shown["a"] = make_task(uid="uid-of-the-next") if is_deleted else make_task(resourceVersion="2")
+            raise no_answer("POST daemonsets", "no answer in 5 s", may_have_happened=True)
+
+    client: Any = SimpleNamespace(create=create)
+    recorder: Any = SimpleNamespace(yield_to=lambda _: None)
+    writer = Writer(client, recorder, clock=Hurried(), rng=lambda: 0.5, metrics=Metrics())
+    controller: Any = object.__new__(TaskController)
+    controller._runtime = SimpleNamespace(writer=writer)
+    controller._mirrors = SimpleNamespace(tasks={"NetReach": shown})
+    controller._metrics = TaskMetrics(CollectorRegistry())
+    create_carrier = Create(kind=DAEMON_SETS, body=carrier_of(task).workload, namespace=NAMESPACE)
+    with pytest.raises(TemporaryError, match="deleted") if is_deleted else contextlib.nullcontext():
+        await controller._carry_out([create_carrier], task, "NetReach")
+    assert len(sent) == sends
 
 
 def test_s18_a_round_has_its_whole_time_from_its_planned_start() -> None:

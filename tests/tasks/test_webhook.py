@@ -95,6 +95,40 @@ async def test_requests_for_as_long_as_the_round_are_allowed_with_a_warning(dura
     assert all(words in each for each in verdict.warnings)
 
 
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("http://ftp://x.org", "nothing can be asked there"),
+        ("http://HTTP://example.org", "nothing can be asked there"),
+        ("http://", "nothing can be asked there"),
+        ("http://example.org:99999", "99999 is no port"),
+        ("http://example.org:0", "0 is no port"),
+        ("http://example.org:65535/a:b", ""),
+        ("https://[fd00::1]:80", ""),
+        ("httpbin.org", ""),
+        ("localhost:8080", ""),
+    ],
+)
+async def test_a_host_that_kdoctor_takes_and_nobody_can_ask_is_allowed_with_a_warning(host: str, words: str) -> None:
+    spec = {**SPEC, "target": {"host": host, "method": "GET"}}
+    verdict = await webhooks(Guard(True))._validate(review(spec))
+    assert verdict.allowed
+    assert len(verdict.warnings) == bool(words)
+    assert all(each.startswith("spec.target.host: ") and words in each for each in verdict.warnings)
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+async def test_an_annotation_of_ours_that_does_not_exist_is_allowed_with_a_warning(operation: str) -> None:
+    annotations = {"tasks.fairlead.io/suspended": "true", "tasks.fairlead.io/suspend": "false", "other/suspended": ""}
+    body = {"metadata": {"name": "a", "annotations": annotations}, "spec": SPEC}
+    asked = msgspec.structs.replace(review(SPEC, operation=operation), object=body, old_object={"spec": SPEC})
+    verdict = await webhooks(Guard(True))._validate(asked)
+    (warning,) = verdict.warnings
+    assert verdict.allowed
+    assert warning.startswith("metadata.annotations[tasks.fairlead.io/suspended]: ")
+    assert "tasks.fairlead.io/suspend," in warning
+
+
 async def test_an_update_of_the_spec_is_refused() -> None:
     verdict = await webhooks(Guard(True))._validate(review({"x": 1}, "NetReach", "UPDATE"))
     assert (verdict.allowed, verdict.code) == (False, 422)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from html import escape
 
-from fairlead.tasks.reports import Matrix, Summary
+from fairlead.tasks.reports import AgentResult, Matrix, Summary
 
 MOST_COLUMNS = 12
 """Destinations that a terminal shows side by side; the page shows all."""
@@ -17,23 +17,33 @@ def table_lines(summary: Summary) -> Iterator[str]:
         verb = "starts" if record.status == "notstarted" else "started"
         yield f"  round {record.round_number}: {record.status}{why}, {verb} {record.start_time}"
         for agent in record.agents:
-            reason = f": {agent.reason}" if agent.reason else ""
-            yield f"    {agent.node or '?'}: {agent.result}, {agent.failed} of {agent.targets} targets failed{reason}"
+            yield f"    {agent.node or '?'}: {agent.result}, {_agent_words(agent)}"
         for node in record.silent_nodes:
             yield f"    {node}: did not report"
     if summary.matrix.sources:
         yield ""
-        yield from _matrix_lines(summary.matrix)
+        yield from _matrix_lines(summary.matrix, "from each row to each column")
+    if summary.services.sources:
+        yield ""
+        yield from _matrix_lines(summary.services, "from each row through Services and the Ingress")
     bad = [pair for pair in summary.worst if pair.successes < pair.requests or not pair.requests]
     if bad:
         yield ""
         yield "Worst pairs:"
     for pair in bad:
-        yield f"  {pair.source} → {pair.destination}: {pair.successes}/{pair.requests}, mean {pair.mean_ms:g} ms"
+        mean = f", mean {pair.mean_ms:g} ms" if pair.successes else ""
+        why = f": {pair.cause}" if pair.cause else ""
+        yield f"  {pair.source} → {pair.destination}: {pair.successes}/{pair.requests}{mean}{why}"
     yield ""
     yield "Likely causes:" if summary.blame else _without_causes(summary)
     for each in summary.blame:
         yield f"  {each.name} ({each.role}): {each.sentence}"
+
+
+def _agent_words(agent: AgentResult) -> str:
+    errors = ", ".join(f"{count} × {text}" for text, count in agent.errors.items())
+    words = f"{agent.failed} of {agent.targets} targets failed"
+    return words + (f": {agent.reason}" if agent.reason else "") + (f" ({errors})" if errors else "")
 
 
 def _without_causes(summary: Summary) -> str:
@@ -44,10 +54,10 @@ def _without_causes(summary: Summary) -> str:
     return "The failures have no cause in common."
 
 
-def _matrix_lines(matrix: Matrix) -> Iterator[str]:
+def _matrix_lines(matrix: Matrix, which: str) -> Iterator[str]:
     shown = matrix.destinations[:MOST_COLUMNS]
     width = max(len(name) for name in (*matrix.sources, "from \\ to"))
-    yield "Share of requests that succeeded, from each row to each column:"
+    yield f"Share of requests that succeeded, {which}:"
     yield "  " + "  ".join(["from \\ to".ljust(width), *shown])
     for source in matrix.sources:
         cells = [_percent(matrix.success_rate[source].get(name)).rjust(max(5, len(name))) for name in shown]
@@ -81,7 +91,8 @@ def html(summary: Summary) -> str:
         f"<title>{title}</title><style>{STYLE}</style>",
         f"<h1>{title}</h1><p>{share}; the task is {state}.</p>",
         _blame_html(summary),
-        _matrix_html(summary.matrix),
+        _matrix_html(summary.matrix, "Which agent reached which target"),
+        _matrix_html(summary.services, "Through Services and the Ingress"),
         _worst_html(summary),
         _rounds_html(summary),
         "</html>",
@@ -93,10 +104,11 @@ def _worst_html(summary: Summary) -> str:
     bad = [pair for pair in summary.worst if pair.successes < pair.requests or not pair.requests]
     if not bad:
         return ""
-    head = "<tr><th>from</th><th>to</th><th>succeeded</th><th>mean of successes</th></tr>"
+    head = "<tr><th>from</th><th>to</th><th>succeeded</th><th>mean of successes</th><th>commonest error</th></tr>"
     rows = "".join(
         f"<tr><td>{escape(pair.source)}</td><td>{escape(pair.destination)}</td>"
-        f"<td class=n>{pair.successes} of {pair.requests}</td><td class=n>{pair.mean_ms:g} ms</td></tr>"
+        f"<td class=n>{pair.successes} of {pair.requests}</td><td class=n>{_mean(pair.mean_ms, pair.successes)}</td>"
+        f"<td>{escape(pair.cause)}</td></tr>"
         for pair in bad
     )
     return f"<h2>Worst pairs</h2><div class=wide><table>{head}{rows}</table></div>"
@@ -112,7 +124,7 @@ def _blame_html(summary: Summary) -> str:
     return f"<h2>Likely causes</h2><div class=blame>{rows}</div>"
 
 
-def _matrix_html(matrix: Matrix) -> str:
+def _matrix_html(matrix: Matrix, title: str) -> str:
     if not matrix.sources:
         return ""
     head = "".join(f"<th>{escape(name)}</th>" for name in matrix.destinations)
@@ -121,7 +133,7 @@ def _matrix_html(matrix: Matrix) -> str:
         cells = "".join(_cell(matrix, source, name) for name in matrix.destinations)
         rows.append(f"<tr><th>{escape(source)}</th>{cells}</tr>")
     table = f"<table><tr><th>from \\ to</th>{head}</tr>{''.join(rows)}</table>"
-    return f"<h2>Which agent reached which target</h2><div class=wide>{table}</div>"
+    return f"<h2>{title}</h2><div class=wide>{table}</div>"
 
 
 def _cell(matrix: Matrix, source: str, destination: str) -> str:
@@ -130,8 +142,12 @@ def _cell(matrix: Matrix, source: str, destination: str) -> str:
         return "<td></td>"
     # Green to red: a tenth that failed is yellow, three tenths are red.
     shade = f"hsl({max(0, round(120 - (1 - rate) * 400))} 70% 85%)"
-    mean = matrix.mean_ms[source].get(destination, 0.0)
-    return f'<td class=n style="background:{shade}">{rate:.1%}<br><small>{mean:g} ms</small></td>'
+    mean = _mean(matrix.mean_ms[source].get(destination, 0.0), rate)
+    return f'<td class=n style="background:{shade}">{rate:.1%}<br><small>{mean}</small></td>'
+
+
+def _mean(mean_ms: float, successes: float) -> str:
+    return f"{mean_ms:g} ms" if successes else "–"
 
 
 def _rounds_html(summary: Summary) -> str:
@@ -141,8 +157,7 @@ def _rounds_html(summary: Summary) -> str:
         why = f"<br><small>{escape(record.failure_reason)}</small>" if record.failure_reason else ""
         agents = [
             f"<span class={'bad' if agent.result == 'fail' else 'good'}>{escape(agent.node or '?')}</span> "
-            f"{agent.failed} of {agent.targets} targets failed"
-            f"{f': {escape(agent.reason)}' if agent.reason else ''}"
+            f"{escape(_agent_words(agent))}"
             for agent in record.agents
         ]
         agents += [f"<span class=bad>{escape(node)}</span> did not report" for node in record.silent_nodes]

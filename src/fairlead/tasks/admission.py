@@ -19,6 +19,8 @@ from fairlead.tasks.schedule import Schedule, parse_schedule, parse_zone
 Json = dict[str, Any]
 
 TLS_KEYS: Final = ("ca.crt", "tls.crt", "tls.key")
+MOST_WARNINGS: Final = 5
+MOST_PORT: Final = 65535
 MOST_CAUSES: Final = 50
 MOST_HOST: Final = 2048
 REPORTING_S: Final = 6
@@ -157,8 +159,37 @@ def validate(
     return (causes + annotation_causes(annotations))[:MOST_CAUSES]
 
 
-def round_warnings(spec: Json) -> tuple[str, ...]:
-    """What is allowed, as it is by kdoctor, and cannot succeed: requests for as long as the round may last."""
+def warnings(spec: Json, annotations: dict[str, str]) -> tuple[str, ...]:
+    """What is allowed, as it is by kdoctor, and cannot succeed; and annotations that change nothing."""
+    target: Json = spec.get("target") or {}
+    return (*_round_warnings(spec), *_host_warnings(target.get("host") or ""), *annotation_warnings(annotations))
+
+
+def annotation_warnings(annotations: dict[str, str]) -> tuple[str, ...]:
+    unknown = sorted(each for each in annotations if each.startswith(nouns.PREFIX) and each not in nouns.ANNOTATIONS)
+    known = ", ".join(nouns.ANNOTATIONS)
+    return tuple(
+        f"metadata.annotations[{name}]: changes nothing; there are {known}" for name in unknown[:MOST_WARNINGS]
+    )
+
+
+def _host_warnings(host: str) -> tuple[str, ...]:
+    if not host:
+        return ()
+    parts = urlsplit(host if "://" in host else f"http://{host}")
+    where = parts.netloc.rpartition("@")[2].rpartition("]")[2]
+    port = where.rpartition(":")[2] if ":" in where else ""
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.startswith("//"):
+        why = "nothing can be asked there: write an address that begins with http:// or https:// and a name"
+    elif port and not 0 < int(port) <= MOST_PORT:
+        why = f"{port[:50]} is no port: write one from 1 to {MOST_PORT}"
+    else:
+        return ()
+    return (f"spec.target.host: {host[:200]!r}: {why}",)
+
+
+def _round_warnings(spec: Json) -> tuple[str, ...]:
+    """Requests for as long as the round may last."""
     duration = (spec.get("request") or {}).get("durationInSecond", 0)
     timeout = (spec.get("schedule") or {}).get("roundTimeoutMinute", 60)
     if duration + REPORTING_S <= timeout * 60:
@@ -276,7 +307,7 @@ def host_problem(host: str) -> str:
         port = where.rpartition("]")[2].rpartition(":")[2] if ":" in where.rpartition("]")[2] else ""
     except ValueError as problem:
         return f"{host[:200]!r}: {problem}; {example}"
-    if port and not port.isdigit():
+    if port and not (port.isascii() and port.isdigit()):
         return f"{host[:200]!r}: {port[:50]!r} is no port; {example}"
     if bracketed or where.count(":") > 1:
         return "" if bracketed and _is_address(name.partition("%")[0], 6) else f"{host[:200]!r}: {example}"

@@ -4,7 +4,7 @@ A report is stored under a name that follows from task, round and pod, so that a
 what the cluster says of the token: the pod it is bound to.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -17,8 +17,10 @@ from fairlead.model.hashes import short_hash
 from fairlead.model.intents import Create
 from fairlead.model.meta import ApiStruct
 from fairlead.model.undecodable import UNDECODABLE
-from fairlead.tasks.controller import TaskMirrors
+from fairlead.tasks.carrier import UNIQUE_LABEL
+from fairlead.tasks.controller import PODS, TaskMirrors
 from fairlead.tasks.metrics import TaskMetrics
+from fairlead.tasks.plan import CarrierPod
 from fairlead.tasks.reports import Summary, summarize
 from fairlead.tasks.spec import KINDS, TASK_REPORTS, Task, TaskReport
 from fairlead.tasks.templates import ACCOUNT, AUDIENCE
@@ -33,15 +35,16 @@ ROUND_LABEL: Final = "tasks.fairlead.io/round"
 MOST_BYTES: Final = 256 << 10
 PAGE: Final = 100
 """Reports read at once where those of every task are read: some MiB, 25 at most."""
-Name = Annotated[str, Meta(min_length=1, max_length=253)]
+Word = Annotated[str, Meta(min_length=1, max_length=253)]
+TaskName = Annotated[str, Meta(max_length=253, pattern="^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
 
 
 class PostedReport(ApiStruct, frozen=True, kw_only=True):
     """What an agent found in one round."""
 
-    task_kind: Name
-    task_name: Name
-    task_uid: Name = msgspec.field(name="taskUID")
+    task_kind: Word
+    task_name: TaskName
+    task_uid: Word = msgspec.field(name="taskUID")
     round_number: Annotated[int, Meta(ge=1, le=2**31)]
     report: dict[str, Any]
 
@@ -94,18 +97,15 @@ class TaskApi:
             self._metrics.reports.labels("malformed").inc()
             raise Problem(400, "BadRequest", f"the body is not a report: {problem}") from None
         pod, uid = bound_pod(call.user, self._namespace)
-        task = self._task(posted.task_kind, posted.task_name)
-        if task.metadata.uid != posted.task_uid:
-            raise Problem(404, "NotFound", f"{posted.task_kind} {posted.task_name} is another task now")
-        node = self._node(task, uid)
-        if node is None or not any(each.round_number == posted.round_number for each in task.status.history):
-            self._metrics.reports.labels("refused").inc()
-            raise Problem(403, "Forbidden", f"pod {pod} has no part in round {posted.round_number} of this task")
+        task, node = await self._actor(posted, pod, uid)
         body = report_object(posted, task, (pod, uid, node), self._namespace)
         if self.writer is None:
             raise Problem(503, "ServiceUnavailable", "this replica is starting; try again", retry_after_s=1.0)
-        result = await self.writer.carry_out(Create(kind=TASK_REPORTS, body=body, namespace=self._namespace))
+        create = Create(kind=TASK_REPORTS, body=body, namespace=self._namespace)
+        result = await self.writer.carry_out(create, is_wanted=self._is_there(posted))
         name = body["metadata"]["name"]
+        if result.outcome is Outcome.UNWANTED:
+            raise _other_task(posted)
         if result.outcome is Outcome.EXISTS:
             self._metrics.reports.labels("repeated").inc()
             return Answer(Stored(name=name, created=False))
@@ -115,11 +115,48 @@ class TaskApi:
         self._metrics.reports.labels("stored").inc()
         return Answer(Stored(name=name, created=True), 201)
 
+    async def _actor(self, posted: PostedReport, pod: str, uid: str) -> tuple[Task, str]:
+        """The task, and the node of this pod, which has a part in the round; a Problem for another's.
+
+        An agent does not repeat what is refused, and the watches of this replica may be behind: before it refuses, it
+        asks the server.
+        """
+        kind = KINDS.get(posted.task_kind)
+        if kind is None:
+            raise _no_task(posted.task_kind, posted.task_name)
+        shown: Task | None = self._mirrors.tasks[kind.kind].get(posted.task_name)
+        if shown is not None and _has_round(shown, posted) and (node := self._node(shown, uid)) is not None:
+            return shown, node
+        task: Task | None = await self._reader.find(kind, posted.task_name)
+        if task is None:
+            raise _no_task(posted.task_kind, posted.task_name)
+        if task.metadata.uid != posted.task_uid:
+            raise _other_task(posted)
+        found = await self._find_node(task, pod, uid) if _has_round(task, posted) else None
+        if found is None:
+            self._metrics.reports.labels("refused").inc()
+            raise Problem(403, "Forbidden", f"pod {pod} has no part in round {posted.round_number} of this task")
+        return task, found
+
+    def _is_there(self, posted: PostedReport) -> Callable[[], bool]:
+        """Whether the task has not been deleted since now, as far as this replica knows.
+
+        A report that is sent again after that would be created again, to be collected as garbage once more.
+        """
+        mirror = self._mirrors.tasks[posted.task_kind]
+        shown = mirror.get(posted.task_name)
+
+        def is_there() -> bool:
+            now = mirror.get(posted.task_name)
+            return now is shown or (now is not None and now.metadata.uid == posted.task_uid)
+
+        return is_there
+
     def _task(self, kind: str, name: str) -> Task:
         mirror = self._mirrors.tasks.get(kind)
         task: Task | None = mirror.get(name) if mirror is not None else None
         if task is None:
-            raise Problem(404, "NotFound", f"there is no {kind[:50]} {name[:253]!r}")
+            raise _no_task(kind, name)
         return task
 
     def _node(self, task: Task, pod_uid: str) -> str | None:
@@ -133,6 +170,16 @@ class TaskApi:
             (pod.spec.node_name for pod in self._mirrors.pods.by("carrier", carrier) if pod.metadata.uid == pod_uid),
             None,
         )
+
+    async def _find_node(self, task: Task, pod: str, uid: str) -> str | None:
+        """As `_node`, of a pod that this replica may not have seen yet."""
+        if (node := self._node(task, uid)) is not None or task.status.resource is None:
+            return node
+        found: CarrierPod | None = await self._reader.find(PODS, pod, self._namespace)
+        if found is None or found.metadata.uid != uid:
+            return None
+        carrier = found.metadata.labels.get(UNIQUE_LABEL)
+        return found.spec.node_name if carrier == task.status.resource.runtime_name else None
 
     async def _get(self, call: Call) -> Answer:
         kind, name = parse_kind(call.parameters["kind"]), call.parameters["name"]
@@ -158,6 +205,19 @@ class TaskApi:
                 if not kept or kept[0].spec.round_number == report.spec.round_number:
                     kept.append(report)
         return found
+
+
+def _no_task(kind: str, name: str) -> Problem:
+    return Problem(404, "NotFound", f"there is no {kind[:50]} {name[:253]!r}")
+
+
+def _other_task(posted: PostedReport) -> Problem:
+    return Problem(404, "NotFound", f"{posted.task_kind} {posted.task_name} is another task now")
+
+
+def _has_round(task: Task, posted: PostedReport) -> bool:
+    is_same = task.metadata.uid == posted.task_uid
+    return is_same and any(each.round_number == posted.round_number for each in task.status.history)
 
 
 def _readable(items: Iterable[msgspec.Raw]) -> Iterator[TaskReport]:

@@ -295,14 +295,15 @@ class TaskController:
         self._metrics.observe(kind, task)
         prune = self._reports_to_prune(task)
         if plan.is_progress and (wait_s := self._progress_wait_s(key)) > 0:
-            await self._carry_out(prune)
+            await self._carry_out(prune, task, kind)
             return WakeAfter(seconds=min(wait_s, plan.wake_s or wait_s))
         try:
-            await self._carry_out([*plan.intents, *prune])
+            await self._carry_out([*plan.intents, *prune], task, kind)
         except Refused as problem:
             if any(isinstance(each, Create | Apply) for each in plan.intents):
                 message = problem.status.message or str(problem)
-                await self._carry_out(plan_refusal(seen, message, self._options, self._runtime.clock.now()).intents)
+                refusal = plan_refusal(seen, message, self._options, self._runtime.clock.now())
+                await self._carry_out(refusal.intents, task, kind)
             raise
         if plan.is_progress:
             self._progress_s[key] = self._runtime.clock.elapsed_s()
@@ -487,10 +488,18 @@ class TaskController:
             for each in old[:MOST_PRUNED]
         ]
 
-    async def _carry_out(self, intents: list[Intent]) -> None:
-        """One after another: a write that fails keeps the rest from being sent, and events of it from being told."""
+    async def _carry_out(self, intents: list[Intent], task: Task | None = None, kind: str = "") -> None:
+        """One after another: a write that fails keeps the rest from being sent, and events of it from being told.
+
+        Nothing is sent, or sent again, for a task that is seen to be gone: it would be garbage.
+        """
+
+        def is_there() -> bool:
+            found = self._mirrors.tasks[kind].get(task.metadata.name) if task is not None else None
+            return task is None or (found is not None and found.metadata.uid == task.metadata.uid)
+
         for intent in intents:
-            result = await self._runtime.writer.carry_out(intent)
+            result = await self._runtime.writer.carry_out(intent, is_wanted=is_there)
             if not isinstance(intent, RecordEvent):
                 self._metrics.writes.labels(type(intent).__name__, result.outcome).inc()
             _check(result)
@@ -502,6 +511,8 @@ def _check(result: Result) -> None:
             return  # what exists already, or is gone already, is seen at the next look
         case Outcome.CONFLICT | Outcome.NOT_LEADER:
             raise TemporaryError(str(result.error))
+        case Outcome.UNWANTED:
+            raise TemporaryError("the task was deleted meanwhile")
     error: ClusterError | None = result.error
     assert error is not None
     raise error

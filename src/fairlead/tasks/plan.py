@@ -377,8 +377,8 @@ def _run_rounds(
         status = msgspec.structs.replace(status, actors=[each for each in actors if each.node])
     if _is_suspended(task) and not _is_ongoing(status):
         return status, None
-    status = _with_run_now(task, status, round_options, now)
     while True:
+        status = _with_run_now(task, status, round_options, now)
         if (wait_s := _start_wait_s(seen, status, options, now)) is not None:
             return status, wait_s
         step = rounds.step(status, schedule, round_options, actors, now)

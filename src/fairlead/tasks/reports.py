@@ -3,8 +3,9 @@
 A destination that many sources fail to reach is to blame itself; a source that fails to reach many destinations, too.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fairlead.model.meta import ApiStruct
@@ -18,6 +19,18 @@ WORST: Final = 20
 MOST_BLAMED: Final = 5
 LEAST_FAILURE: Final = 0.02
 """Shares of failed requests below this blame nobody."""
+DEAD: Final = 0.99
+"""Of a Service that fails this often the agents behind it are not the cause, unless they do, too."""
+MOST_ERRORS: Final = 3
+"""Errors of an agent that are shown, the commonest."""
+MOST_ERROR_TEXT: Final = 200
+PATHS: Final = {
+    "AgentCluster": "cluster IP",
+    "AgentNodePort": "node port",
+    "AgentLoadbalancer": "load balancer",
+    "AgentIngress": "Ingress",
+}
+"""What a NetReach goes through to reach any of its agents, by how the names of such targets begin."""
 
 
 class Pair(ApiStruct, frozen=True):
@@ -28,6 +41,8 @@ class Pair(ApiStruct, frozen=True):
     requests: int = 0
     successes: int = 0
     mean_ms: float = 0.0
+    cause: str = ""
+    """The commonest error; where nothing was sent, why."""
 
     @property
     def failure(self) -> float:
@@ -50,6 +65,7 @@ class AgentResult(ApiStruct, frozen=True):
     reason: str = ""
     targets: int = 0
     failed: int = 0
+    errors: dict[str, int] = {}
 
 
 class RoundSummary(ApiStruct, frozen=True):
@@ -78,13 +94,15 @@ class Summary(ApiStruct, frozen=True, omit_defaults=False):
     successes: int
     rounds: list[RoundSummary]
     matrix: Matrix
+    services: Matrix
+    """Of a NetReach: from each node through Services and the Ingress, which lead to any of the agents."""
     worst: list[Pair]
     blame: list[Blamed]
 
 
 def summarize(kind: str, task: Task, reports: Iterable[TaskReport]) -> Summary:
     ordered = sorted(reports, key=lambda each: (-each.spec.round_number, each.spec.node_name, each.spec.pod_name))
-    pairs = list(_pairs(ordered))
+    pairs, paths = list(_pairs(ordered, _destination)), list(_pairs(ordered, _path))
     totals = [detail for each in ordered for detail in details(each)]
     return Summary(
         kind=kind,
@@ -94,8 +112,9 @@ def summarize(kind: str, task: Task, reports: Iterable[TaskReport]) -> Summary:
         successes=sum(_number(each.get("successCounts")) for each in totals),
         rounds=_rounds(task, ordered),
         matrix=_matrix(pairs),
-        worst=sorted(pairs, key=lambda each: (-each.failure, -each.mean_ms))[:WORST],
-        blame=blame(pairs),
+        services=_matrix(paths),
+        worst=sorted([*pairs, *paths], key=lambda each: (-each.failure, -each.mean_ms))[:WORST],
+        blame=_causes(pairs, paths),
     )
 
 
@@ -160,38 +179,73 @@ def _agent(report: TaskReport) -> AgentResult:
         reason=_text(report.spec.report.get("reasonsForFailure")),
         targets=len(listed),
         failed=sum(1 for each in listed if not each.get("requestSucceed")),
+        errors=dict(sum((_errors(each) for each in listed), Counter()).most_common(MOST_ERRORS)),
     )
 
 
-def _pairs(reports: Iterable[TaskReport]) -> Iterable[Pair]:
-    """Requests by source and destination; those through a Service go to nobody in particular."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for report in reports:
-        for detail in details(report):
-            destination = _text(detail.get("targetNode")) or _outside(report, detail)
-            if not destination:
-                continue
-            sums = found.setdefault((report.spec.node_name, destination), [0.0, 0.0, 0.0])
-            successes = _number(detail.get("successCounts"))
-            sums[0] += _number(detail.get("requestCounts"))
-            sums[1] += successes
-            sums[2] += _float(detail.get("requestMeanDelay")) * successes
-    for (source, destination), (requests, passed, delays) in sorted(found.items()):
-        mean = delays / passed if passed else 0.0
-        yield Pair(
+def _errors(detail: Json) -> Counter[str]:
+    metrics = detail.get("requestTargetMetrics")
+    found = metrics.get("errors") if isinstance(metrics, dict) else None
+    errors: Counter[str] = Counter()
+    for text, count in found.items() if isinstance(found, dict) else ():
+        if _number(count):
+            errors[text[:MOST_ERROR_TEXT]] += count
+    return errors
+
+
+@dataclass(slots=True)
+class _Sums:
+    requests: int = 0
+    successes: int = 0
+    delays_ms: float = 0.0
+    errors: Counter[str] = field(default_factory=Counter)
+    reason: str = ""
+
+    def add(self, detail: Json) -> None:
+        successes = _number(detail.get("successCounts"))
+        self.requests += _number(detail.get("requestCounts"))
+        self.successes += successes
+        self.delays_ms += _float(detail.get("requestMeanDelay")) * successes
+        self.errors += _errors(detail)
+        self.reason = self.reason or _text(detail.get("failureReason")) or _text(detail.get("reasonsForFailure"))
+
+    def pair(self, source: str, destination: str) -> Pair:
+        common = self.errors.most_common(1)
+        return Pair(
             source=source,
             destination=destination,
-            requests=int(requests),
-            successes=int(passed),
-            mean_ms=round(mean, 3),
+            requests=self.requests,
+            successes=self.successes,
+            mean_ms=round(self.delays_ms / self.successes, 3) if self.successes else 0.0,
+            cause=common[0][0] if common else "" if self.requests else self.reason,
         )
 
 
-def _outside(report: TaskReport, detail: Json) -> str:
-    """A target that is no agent: the server of the other two kinds."""
+def _pairs(reports: Iterable[TaskReport], destination_of: Callable[[TaskReport, Json], str]) -> Iterable[Pair]:
+    """Requests by source and destination."""
+    found: dict[tuple[str, str], _Sums] = {}
+    for report in reports:
+        for detail in details(report):
+            if destination := destination_of(report, detail):
+                found.setdefault((report.spec.node_name, destination), _Sums()).add(detail)
+    return (sums.pair(*names) for names, sums in sorted(found.items()))
+
+
+def _destination(report: TaskReport, detail: Json) -> str:
+    """A node; or the server of the other two kinds. What goes through a Service leads to no node in particular."""
+    if node := _text(detail.get("targetNode")):
+        return node
     if report.spec.task_kind == "NetReach":
         return ""
     return _text(detail.get("url")) or _text(detail.get("requestServer")) or _text(detail.get("name"))
+
+
+def _path(report: TaskReport, detail: Json) -> str:
+    if report.spec.task_kind != "NetReach" or detail.get("targetNode"):
+        return ""
+    name = _text(detail.get("name"))
+    found = next((words for start, words in PATHS.items() if name.startswith(start)), "")
+    return f"{found} over IPv6" if found and "V6IP_" in name.partition("_")[0] + "_" else found
 
 
 def _matrix(pairs: Sequence[Pair]) -> Matrix:
@@ -216,6 +270,20 @@ class _Line:
     name: str
     failure: float
     others: int
+    cause: str = ""
+    """The commonest of its pairs."""
+    is_sent: bool = True
+    """Whether there was any request."""
+
+
+def _causes(pairs: Sequence[Pair], paths: Sequence[Pair]) -> list[Blamed]:
+    """Requests through a Service fail where an agent behind it does: it is blamed only where that is no reason."""
+    found = blame(pairs)
+    if not found:
+        return blame(paths)
+    if any(each.failure_rate >= DEAD for each in found):
+        return found
+    return (found + blame([each for each in paths if each.failure >= DEAD]))[:MOST_BLAMED]
 
 
 def blame(pairs: Sequence[Pair]) -> list[Blamed]:
@@ -242,17 +310,23 @@ def _lines(pairs: Sequence[Pair], role: str) -> list[_Line]:
         # What a node says about itself proves nothing, where others say something.
         others = [each for each in line if each.source != each.destination] or line
         failure = sum(each.failure for each in others) / len(others)
-        found.append(_Line(role, name, failure, sum(1 for each in others if each.failure >= LEAST_FAILURE)))
+        failed = [each for each in others if each.failure >= LEAST_FAILURE]
+        causes = Counter(each.cause for each in failed if each.cause).most_common(1)
+        is_sent = any(each.requests for each in others)
+        found.append(_Line(role, name, failure, len(failed), causes[0][0] if causes else "", is_sent))
     return found
 
 
 def _blamed(line: _Line) -> Blamed:
     share = f"{line.failure:.1%} of the requests"
     others = f"{line.others} {'source' if line.role == 'destination' else 'destination'}{'s' * (line.others != 1)}"
-    if line.role == "destination":
-        sentence = f"{share} to {line.name} failed, from {others}: look at {line.name}"
+    why = f" ({line.cause})" if line.cause else ""
+    if line.role == "destination" and not line.is_sent:
+        sentence = f"nothing was sent to {line.name}, by {others}: {line.cause or 'the reports say no reason'}"
+    elif line.role == "destination":
+        sentence = f"{share} to {line.name} failed, from {others}{why}: look at {line.name}"
     else:
-        sentence = f"{share} from {line.name} failed, to {others}: look at {line.name}"
+        sentence = f"{share} from {line.name} failed, to {others}{why}: look at {line.name}"
     return Blamed(name=line.name, role=line.role, failure_rate=round(line.failure, 4), sentence=sentence)
 
 

@@ -26,6 +26,7 @@ MISSED: Final = f"{PREFIX}missed"
 TIME_ZONE: Final = f"{PREFIX}time-zone"
 START_WITH: Final = f"{PREFIX}start-with"
 SHARE_CARRIER: Final = f"{PREFIX}share-carrier"
+ANNOTATIONS: Final = (SUSPEND, RUN_NOW, OVERLAP, MISSED, TIME_ZONE, START_WITH, SHARE_CARRIER)
 
 MOST_MINUTES: Final = 5_256_000  # ten years
 MOST_MS: Final = 315_360_000_000

@@ -91,9 +91,8 @@ class TaskWebhooks:
         annotations = _annotations(thing)
         if review.operation == "UPDATE":
             old = review.old_object or {}
-            return _verdict(
-                admission.validate_update(old.get("spec"), thing.get("spec"), annotations, _annotations(old))
-            )
+            causes = admission.validate_update(old.get("spec"), thing.get("spec"), annotations, _annotations(old))
+            return _verdict(causes) if causes else Verdict(warnings=admission.annotation_warnings(annotations))
         if review.operation != "CREATE":
             return Verdict()
         spec = thing.get("spec") or {}
@@ -102,7 +101,7 @@ class TaskWebhooks:
         facts = await self._facts(review, spec)
         try:
             causes = admission.validate(kind, spec, annotations, await self._options(), facts, self._clock.now())
-            return _verdict(causes) if causes else Verdict(warnings=admission.round_warnings(spec))
+            return _verdict(causes) if causes else Verdict(warnings=admission.warnings(spec, annotations))
         except (TypeError, AttributeError, ValueError) as problem:
             # The schema comes first on every server; whoever leaves it out gets the plain answer.
             return _verdict([Cause("spec", f"is not what the schema of {kind} asks for: {problem}")])

@@ -507,7 +507,7 @@ def _shown(status: TaskStatus, before: Json) -> Json:
     for record in found.get("history", ()):
         if "endTimeStamp" in record and (record["roundNumber"], record["endTimeStamp"]) not in ended:
             record["endTimeStamp"] = "NOW"
-            record["duration"] = f"about {record['duration']}"
+            record["duration"] = f"about {record.get('duration')}"  # a missed round has none
     if "finishTime" in found and "finishTime" not in before:
         found["finishTime"] = "NOW"
     return found

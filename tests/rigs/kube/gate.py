@@ -29,6 +29,8 @@ class Gate:
     """What is done while the write is held, by name."""
     outage_s: float = 60.0
     met: list[str] = field(default_factory=list)
+    unanswered: list[Any] = field(default_factory=list)
+    """Bodies of writes that were passed on, and whose replica had given up before the answer."""
     _until_s: float = 0.0
     _open: dict[asyncio.Task[Any], asyncio.Transport] = field(default_factory=dict)
     _session: aiohttp.ClientSession | None = None
@@ -120,6 +122,8 @@ class Gate:
             dropped = ("transfer-encoding", "content-length", "connection")
             kept = {k: v for k, v in answer.headers.items() if k.lower() not in dropped}
             response = web.StreamResponse(status=answer.status, headers=kept)
+            if request.method != "GET" and (request.transport is None or request.transport.is_closing()):
+                self.unanswered.append(json.loads(body) if body[:1] == b"{" else {})
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
                 await response.write(chunk)

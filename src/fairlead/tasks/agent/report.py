@@ -153,7 +153,7 @@ def _short(kind: str, each: TargetResult) -> Json:
     if isinstance(target, HttpTarget):
         found |= {"url": target.url[:MOST_TEXT], "method": target.method}
     else:
-        found |= {"requestServer": f"{target.server[:MOST_TEXT]}:{target.port}", "protocol": target.protocol}
+        found |= {"requestServer": _server(target), "protocol": target.protocol}
     found |= {
         "requestSucceed": not each.reason,
         "requestMeanDelay": round(each.figures.mean, 3),
@@ -166,6 +166,11 @@ def _short(kind: str, each: TargetResult) -> Json:
     if each.reason:
         found["failureReason" if kind == "NetReach" else "reasonsForFailure"] = each.reason[:500]
     return found
+
+
+def _server(target: DnsTarget) -> str:
+    """Empty where none was found."""
+    return f"{target.server[:MOST_TEXT]}:{target.port}" if target.server else ""
 
 
 def _metrics(each: TargetResult) -> Json:
@@ -193,7 +198,7 @@ def _metrics(each: TargetResult) -> Json:
     return {
         **found,
         "domain": target.domain[:MOST_TEXT],
-        "server": f"{target.server[:MOST_TEXT]}:{target.port}",
+        "server": _server(target),
         "method": target.protocol,
         "failedCounts": each.tally.requests - each.tally.successes,
         "replyCode": dict(each.tally.codes),
