@@ -231,3 +231,13 @@ def test_what_is_there_after_the_start_is_left_out_of_full_collections() -> None
         assert gc.get_freeze_count() > 1000
     finally:
         gc.unfreeze()
+
+
+def test_cycles_are_looked_for_less_often_than_python_does_by_itself() -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    main._collect_less_often()
+    try:
+        assert gc.get_threshold() == (main.YOUNG_OBJECTS, 10, 10)
+    finally:
+        gc.set_threshold(*before)

@@ -11,7 +11,7 @@ import pytest
 from fairlead.modules import arklet
 from fairlead.modules.arklet import Answer, Outcome, outcome_of
 from fairlead.modules.client import ArkletClient
-from fairlead.modules.operations import CALLS_PER_S, MOST_OPERATION_S, Operations, look_wait_s
+from fairlead.modules.operations import CALLS_PER_S, FIRST_WAIT_S, MOST_OPERATION_S, QUIET_S, Operations, look_wait_s
 from fairlead.modules.spec import ModuleState
 from fairlead.testing.clock import ManualClock
 
@@ -78,6 +78,35 @@ async def test_a_failed_install_is_told_from_those_that_go_on() -> None:
     assert not slow.done()
     await rig.clock.advance(MOST_OPERATION_S + 5.0)
     assert slow.result()[0].problem == "the install does not end"
+
+
+async def test_while_others_end_one_after_the_other_nobody_is_asked_about_a_single_install() -> None:
+    rig = Rig()
+    waits = [rig.begin(f"m{number}:1") for number in range(20)]
+    for number in range(19):
+        rig.arklet.states[f"m{number}:1"] = "activated"
+        await rig.clock.advance(FIRST_WAIT_S)
+    assert sum(wait.done() for wait in waits) == 19
+    assert rig.arklet.calls["queryBizOps"] < 3 < rig.arklet.calls["queryAllBiz"]
+    waits[19].cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
+
+
+async def test_an_install_that_fails_among_many_that_succeed_is_told_within_half_a_minute() -> None:
+    rig = Rig()
+    rig.arklet.failed = {"bad:1"}
+    bad = rig.begin("bad:1")
+    waits = [rig.begin(f"m{number}:1") for number in range(400)]
+    for number in range(400):
+        if bad.done():
+            break
+        rig.arklet.states[f"m{number}:1"] = "activated"
+        await rig.clock.advance(0.1)
+    assert rig.clock.elapsed_s() <= QUIET_S + 2.0
+    assert outcome_of(arklet.INSTALL, bad.result()[0]) is Outcome.BROKEN
+    for wait in waits:
+        wait.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
 
 
 async def test_whoever_looks_may_be_cancelled_and_another_goes_on() -> None:

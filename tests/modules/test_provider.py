@@ -12,8 +12,9 @@ import pytest
 
 from fairlead.cluster.clock import RealClock
 from fairlead.modules import client as calls
-from fairlead.modules import ledger, plan, reports
+from fairlead.modules import ledger, plan, provider, reports
 from fairlead.modules.client import ArkletClient, connections
+from fairlead.modules.heartbeats import JAVA
 from fairlead.modules.names import BIZ_NAME_PREFIX
 from fairlead.modules.provider import ArkletProvider
 from fairlead.modules.spec import ModuleState
@@ -24,6 +25,7 @@ from fairlead.nodes.spec import KubeletPod
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.mock_base import Fault, MockBase
 from fairlead.testing.provider_suite import ProviderCase, ProviderSuite, runs_of
+from tests.cluster.kit import until
 
 
 class QuickClock(RealClock):
@@ -463,15 +465,74 @@ async def test_a_superseded_version_serves_again_when_the_newer_one_is_gone(rig:
     assert rig.base.count("switchBiz", "cart:1") == 1
 
 
+def running(pod: KubeletPod, restarts: int = 0) -> KubeletPod:
+    status = {"containerStatuses": [{"name": "cart", "restartCount": restarts, "state": {"running": {}}}]}
+    return msgspec.convert({**msgspec.to_builtins(pod), "status": status}, KubeletPod)
+
+
 async def test_k48_adopting_finds_what_runs_and_installs_nothing(rig: Rig) -> None:
     rig.base.modules["cart:1"] = "activated"
-    status = {"containerStatuses": [{"name": "cart", "restartCount": 2, "state": {"running": {}}}]}
-    pod = msgspec.convert({**msgspec.to_builtins(cart()), "status": status}, KubeletPod)
+    pod = running(cart(), restarts=2)
     await rig.provider.adopt(pod)
     await rig.provider.update(pod.uid, runs_of(pod, 2))
     run = await rig.until(pod)
     assert run.attempt == 2
     assert rig.base.count("installBiz", "cart:1") == 0
+
+
+async def test_after_a_poll_a_module_that_was_not_there_is_installed_without_another_look(rig: Rig) -> None:
+    await rig.provider.poll("node", JAVA)
+    rig.base.calls.clear()
+    await rig.start(cart())
+    await rig.until(cart())
+    assert rig.base.calls[0][0] == "installBiz"
+
+
+async def test_a_module_that_somebody_else_installed_since_the_last_poll_is_taken_up(rig: Rig) -> None:
+    await rig.provider.poll("node", JAVA)
+    rig.base.modules["cart:1"] = "activated"
+    await rig.start(cart())
+    assert (await rig.until(cart())).is_ready
+    assert rig.base.urls == []
+
+
+async def test_a_module_that_went_since_the_last_poll_is_installed(rig: Rig) -> None:
+    rig.base.modules["cart:1"] = "activated"
+    await rig.provider.poll("node", JAVA)
+    rig.base.modules.clear()
+    await rig.start(cart())
+    assert (await rig.until(cart())).is_ready
+    assert rig.base.urls == ["http://h/cart-1.zip"]
+
+
+async def test_one_look_at_a_base_serves_all_its_pods_that_are_adopted(rig: Rig) -> None:
+    rig.base.modules |= {f"cart:{number}": "activated" for number in range(10)}
+    pods = [running(cart(f"p{number}", str(number))) for number in range(10)]
+    await asyncio.gather(*(rig.provider.adopt(pod) for pod in pods))
+    found = [rig.provider.status(pod.uid) for pod in pods]
+    assert all(report is not None and report.runs["cart"].phase is RunPhase.RUNNING for report in found)
+    assert rig.base.count("queryAllBiz", ":") == 1
+
+
+async def test_who_is_cancelled_while_it_asks_a_base_leaves_no_old_list_behind(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provider, "ADOPT_S", 0.0)
+    pod = running(cart())
+    rig.base.modules["cart:1"] = "activated"
+    await rig.provider.poll("node", JAVA)
+    rig.base.modules.clear()
+    rig.base.faults["queryAllBiz"] = [Fault.HANG, Fault.HANG]
+    asking = [asyncio.create_task(rig.provider.poll("node", JAVA)) for _ in range(2)]
+    adopting = asyncio.create_task(rig.provider.adopt(pod))
+    await until(lambda: rig.base.count("queryAllBiz", ":") == 2)
+    asking[0].cancel()
+    await until(lambda: rig.base.count("queryAllBiz", ":") == 3)
+    asking[1].cancel()
+    await adopting
+    report = rig.provider.status(pod.uid)
+    assert report is not None
+    assert report.runs["cart"].reason == reports.LOST
 
 
 async def test_a_base_that_is_away_is_not_now_instead_of_lost(rig: Rig) -> None:

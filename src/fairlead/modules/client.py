@@ -27,8 +27,9 @@ QUERY_S: Final = 5.0
 AT_ONCE: Final = 200
 AT_ONCE_PER_BASE: Final = 4
 MOST_ANSWER: Final = 4 << 20
-KEPT_S: Final = 2.0
-"""How long a connection is kept for the next call, where the base does not close it as arklet does."""
+KEPT_S: Final = 15.0
+"""How long a connection is kept for the next call, where the base does not close it as arklet does: until the next
+poll."""
 
 
 class TunnelAddress(tuple[str, int]):

@@ -27,7 +27,16 @@ from fairlead.modules import healing
 from fairlead.modules.arklet import Health
 from fairlead.modules.base_pods import POD_KIND, BasePods, Sighting
 from fairlead.modules.client import ArkletClient
-from fairlead.modules.healing import HealInput, HealPlan, HealPod, HealState, Limits, Pressure, plan_heal
+from fairlead.modules.healing import (
+    HealInput,
+    HealPlan,
+    HealPod,
+    HealState,
+    Limits,
+    Pressure,
+    needs_healing,
+    plan_heal,
+)
 from fairlead.modules.heartbeats import Heartbeat
 from fairlead.modules.spec import Module
 from fairlead.nodes.node import NODES
@@ -147,8 +156,16 @@ class Healer:
             while True:
                 await self._clock.sleep(TURN_S)
                 for name, patient in list(self._patients.items()):
-                    if (patient.task is None or patient.task.done()) and patient.address[1]:
+                    if self._is_due(patient):
                         patient.task = tasks.create_task(self._turn_safely(name, patient), name=f"heal {name}")
+
+    def _is_due(self, patient: Patient) -> bool:
+        """Whether there is anything to begin, to carry on or to take back: of a thousand bases hardly one."""
+        is_under_way = patient.task is not None and not patient.task.done()
+        if is_under_way or not patient.address[1]:
+            return False
+        is_at_rest = patient.state is None and not patient.message
+        return not is_at_rest or needs_healing(patient.pressure, patient.is_exhausted, self._limits)
 
     async def _turn_safely(self, name: str, patient: Patient) -> None:
         try:

@@ -129,12 +129,16 @@ class HealPlan:
     message: str = ""
 
 
+def needs_healing(pressure: Pressure, is_exhausted: bool, limits: Limits) -> bool:
+    """Whether a base that is not being healed is to be."""
+    # A module may say what it likes when it fails: where there is room, no memory is wanting.
+    return pressure.high >= limits.polls or (is_exhausted and pressure.low < limits.polls)
+
+
 def plan_heal(state: HealState | None, seen: HealInput, limits: Limits, now: datetime) -> HealPlan:
     """The next step, or the acts of this one; never both, so that a step is written before it is acted on."""
     if state is None:
-        # A module may say what it likes when it fails: where there is room, no memory is wanting.
-        is_exhausted = seen.is_exhausted and seen.pressure.low < limits.polls
-        if seen.pressure.high < limits.polls and not is_exhausted:
+        if not needs_healing(seen.pressure, seen.is_exhausted, limits):
             return HealPlan(None)
         at = rfc3339(now)
         reason = f"modules use {seen.level:.0%} of the base's memory"

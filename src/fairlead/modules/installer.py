@@ -35,6 +35,9 @@ MOST_BACKOFF_S: Final = 300.0
 BUSY_S: Final = 1.0
 GROUP_S: Final = 0.2
 AWAY_S: Final = 2.0
+LISTED_S: Final = 30.0
+"""A list of the base's modules as old as this shows that one which was never begun is not there. Where it has come
+since, the base says so instead of installing it again."""
 
 WriteLedger = Callable[[str], Awaitable[bool]]
 """Makes the ledger of a node durable; whether that is done."""
@@ -68,6 +71,32 @@ class Installer:
         self._notify = notify
         self.operations = Operations(client, clock)
         self.write_ledger: WriteLedger = _without_ledger
+
+    async def list_modules(self, base: Served, within_s: float = 0.0) -> list[ModuleState] | None:
+        """Every module on the base, asked for now or at most these seconds ago; None where it does not say.
+
+        Who asks while an answer is waited for shares the next one.
+        """
+        now_s = self._clock.elapsed_s()
+        async with base.query:
+            if base.sent_s > now_s or (base.states is not None and base.sent_s > now_s - within_s):
+                return base.states
+            sent_s = self._clock.elapsed_s()
+            states = await self._client.modules(base.address)
+            # Both only now: whoever is cancelled while it asks must not leave an old list as a new one.
+            base.states, base.sent_s = states, sent_s
+            return states
+
+    async def _list_before(self, base: Served, work: PodWork, module: Module) -> list[ModuleState] | None:
+        """What the base has before an install. A module that was never begun, and was not there when the base was last
+        polled, needs no further look."""
+        is_known = module.key in base.ledger or module.key in base.begun
+        is_recent = self._clock.elapsed_s() - base.sent_s < LISTED_S
+        if is_known or not is_recent or base.states is None or INSTALL_STRATEGY in work.pod.metadata.annotations:
+            return await self.list_modules(base)
+        if any(each.key == module.key for each in base.states):
+            return await self.list_modules(base)
+        return base.states
 
     def set(self, work: PodWork, container: str, run: RunReport) -> None:
         if work.runs.get(container) != run:
@@ -121,7 +150,7 @@ class Installer:
         if found is not None and (problem := problem_with(found, work.pod.metadata.annotations)) is not None:
             return self._fail(work, container, run, *problem)
         base = self._bases.get(work.pod.spec.node_name)
-        states = await self._client.modules(base.address) if base is not None else None
+        states = await self._list_before(base, work, module) if base is not None else None
         if base is None or states is None:
             self.set(work, container, reports.waiting(run, reports.UNREACHABLE, "the base does not answer"))
             return AWAY_S
@@ -242,7 +271,7 @@ class Installer:
             reason = reports.MISMATCH if answer.inner_code == arklet.OTHER_BIZ else reports.BACK_OFF
             return self._fail(work, container, run, reason, sentence_of(answer))
         if states is None:
-            states = await self._client.modules(base.address)
+            states = await self.list_modules(base)
         if states is None:
             return None
         if any(each.key == module.key and each.state.upper() != BROKEN for each in states):
@@ -329,7 +358,7 @@ class Installer:
             return BUSY_S
         if outcome not in (Outcome.DONE, Outcome.ALREADY):
             # Some arklets answer with an error though the module is gone.
-            states = await self._client.modules(base.address)
+            states = await self.list_modules(base)
             if states is None or any(each.key == module.key for each in states):
                 desired = work.desired.get(container)
                 if desired is None or desired.kill_at is None or desired.kill_at > now:

@@ -5,9 +5,11 @@ us: nothing is uninstalled because we stop.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Final
 
 from fairlead.cluster.clock import Clock
 from fairlead.modules import arklet, installer, reports
@@ -35,6 +37,9 @@ from fairlead.nodes.provider import (
     Usage,
 )
 from fairlead.nodes.spec import KubeletPod, Probe
+
+ADOPT_S: Final = 1.0
+"""One look at a base serves all its pods that are adopted within this."""
 
 ReadLog = Callable[[str, LogOptions], AsyncIterator[bytes]]
 
@@ -107,7 +112,7 @@ class ArkletProvider:
             made = Served(address, wake, ledger=dict(ledger), begun=dict(begun))
             self._bases[node] = made
         elif known.address != address:
-            known.address = address
+            known.address, known.sent_s = address, -math.inf
             for uid in self._on(node):
                 self._notify(uid)
 
@@ -167,7 +172,7 @@ class ArkletProvider:
             return
         base.stack = stack
         works = list(self._on(node).values())
-        states = await self._client.modules(base.address)
+        states = await self._installer.list_modules(base)
         if states is None:
             return
         self._installer.operations.observe(node, states)
@@ -253,7 +258,7 @@ class ArkletProvider:
     async def adopt(self, pod: KubeletPod) -> None:
         """What the base has of the pod's modules is running; what it lacks is to be installed again."""
         base = self._bases.get(pod.spec.node_name)
-        states = await self._client.modules(base.address) if base is not None else None
+        states = await self._installer.list_modules(base, ADOPT_S) if base is not None else None
         if base is None or states is None:
             raise NotNow(f"the base of node {pod.spec.node_name} does not answer")
         by_key = {state.key: state for state in states}

@@ -4,11 +4,12 @@ Plain state, without calls: `modules.provider` and `modules.installer` change it
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fairlead.modules.spec import Module, module_of
+from fairlead.modules.spec import Module, ModuleState, module_of
 from fairlead.nodes.provider import Run, RunReport, Usage
 from fairlead.nodes.spec import Container, KubeletPod
 
@@ -30,6 +31,11 @@ class Served:
     """Since when a key of these is neither on the base nor asked for."""
     is_stopping: bool = False
     """The base said goodbye: what still runs there serves nobody new."""
+    states: list[ModuleState] | None = None
+    """What the base had when it was last asked; None where it did not say."""
+    sent_s: float = -math.inf
+    """When that question was sent."""
+    query: asyncio.Lock = field(default_factory=asyncio.Lock)
     stack: str = ""
     is_released: bool = False
     """Another replica is to serve it: no command is begun any more."""

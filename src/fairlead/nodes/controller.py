@@ -6,7 +6,7 @@ process recalls it from the pod's status.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.controller import Controller, TemporaryError
 from fairlead.cluster.errors import ClusterError, Forbidden, NotFound
 from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirror import Delta
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.model.intents import Delete, PatchStatus, RecordEvent, Regarding, WakeAfter
@@ -105,7 +106,7 @@ class PodController:
         self._slots = asyncio.Semaphore(MOST_PROBES_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
         self._controller = Controller("pods-on-nodes", self.reconcile, clock=clock, metrics=metrics, workers=workers)
-        self._controller.watches(pods)
+        self._controller.watches(pods, self._changed_by_others)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as self._tasks:
@@ -113,6 +114,17 @@ class PodController:
 
     def stop(self) -> None:
         self._controller.stop()
+
+    def _changed_by_others(self, delta: Delta[KubeletPod]) -> Iterable[str]:
+        """Its key; none where the watch shows what our own last write has left, and the pod goes on."""
+        held, new = self._held.get(delta.key), delta.new
+        answer = held.answer if held is not None else None
+        if held is None or answer is None or new is None or new.is_finished or new.is_terminating:
+            return (delta.key,)
+        if (new.uid, new.metadata.resource_version) != (answer.uid, answer.metadata.resource_version):
+            return (delta.key,)
+        held.answer = new  # the same: one of them is enough
+        return ()
 
     def notified(self, uid: str) -> None:
         """A provider says that a pod's status has changed."""
@@ -420,6 +432,7 @@ class PodController:
             action=pod_event.reason,
             note=pod_event.note,
             warning=pod_event.warning,
+            can_wait=pod_event.can_wait,
         )
         self._recorder.record(event)
 
