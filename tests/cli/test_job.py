@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fairlead.cli.job import _age, _described, _follow_log, _no_pod, _switched, _table, job
+from fairlead.cli.job import _age, _described, _follow_log, _no_pod, _switched, job
+from fairlead.cli.server import table_lines
 from fairlead.jobs.api import Holder, JobExplanation
 from fairlead.jobs.spec import Explain, JobSpec, TYJob, parse_spec
 from fairlead.testing.scripted_server import Answer, ScriptedServer, failure, reply
@@ -120,5 +121,5 @@ def test_without_an_answer_the_stored_reason_is_shown() -> None:
 
 
 def test_tables_and_ages() -> None:
-    assert _table([("A", "LONG"), ("name", "x")]) == ["A      LONG", "name   x"]
+    assert table_lines([("A", "LONG"), ("name", "x")]) == ["A      LONG", "name   x"]
     assert [_age(each) for each in (5, 65, 7200, 200_000)] == ["5s", "1m", "2h", "2d"]

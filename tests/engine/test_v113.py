@@ -9,8 +9,8 @@ import pytest
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.dialect import parse_profile
-from fairlead.engine.predicates.v113.node_condition import CheckNodeCondition
-from fairlead.engine.predicates.v113.pressure import (
+from fairlead.engine.predicates.v113 import (
+    CheckNodeCondition,
     CheckNodeDiskPressure,
     CheckNodeMemoryPressure,
     CheckNodePIDPressure,

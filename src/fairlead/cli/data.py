@@ -15,7 +15,7 @@ import click
 import msgspec
 import yaml
 
-from fairlead.cli.server import mistake
+from fairlead.cli.server import mistake, print_json
 from fairlead.cli.target import Target, cluster_options
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
@@ -228,7 +228,7 @@ def explain_command(what: str, namespace: str | None, output: str, profile: Path
     settings, home = target.settings(), target.namespace(namespace)
     found = target.run(lambda client: _explain(client, settings, home, name, chosen))
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        print_json(found)
     else:
         click.echo("\n".join(lines(found)))
 

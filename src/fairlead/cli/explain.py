@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 import msgspec
 
-from fairlead.cli.server import NoAnswer, mistake
+from fairlead.cli.server import NoAnswer, mistake, print_json
 from fairlead.cli.target import Target, server_options
 from fairlead.cluster.client import Client
 from fairlead.placement.explain import explain_again
@@ -77,7 +77,7 @@ def explain(
         if note:
             view = msgspec.structs.replace(view, notes=(*view.notes, note))
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(view), indent=2).decode())
+        print_json(view)
     else:
         click.echo("\n".join(lines(view)))
 
@@ -101,7 +101,7 @@ def _explain_request(name: str, output: str, target: Target, *, offline: bool) -
     except NoAnswer as problem:
         mistake(str(problem))
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(view), indent=2).decode())
+        print_json(view)
     else:
         click.echo("\n".join(request_lines(view)))
 

@@ -7,14 +7,14 @@ job come from a running Fairlead.
 import asyncio
 import difflib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 import msgspec
 import yaml
 
-from fairlead.cli.server import NoAnswer, mistake
+from fairlead.cli.server import NoAnswer, mistake, print_json, table_lines
 from fairlead.cli.target import Target, cluster_options, server_options
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
@@ -83,7 +83,7 @@ def submit(
 
     found = target.run(work)
     if output == "json":
-        _print_json(_object(found))
+        print_json(_object(found))
     elif not wait:
         click.echo(f"tyjob {home}/{found.metadata.name or name} {'is valid' if dry_run else 'created'}")
     if wait and parse_status(found)[0].stage == "Failed":
@@ -109,7 +109,7 @@ def wait(name: str, timeout: float, namespace: str | None, output: str, target: 
     except TimeoutError:
         mistake(f"job {name} has not ended after {timeout:g} s")
     if output == "json":
-        _print_json(_object(found))
+        print_json(_object(found))
     if parse_status(found)[0].stage == "Failed":
         raise SystemExit(EXIT_FAILED)
 
@@ -133,7 +133,7 @@ def _switch(field: str, value: bool, done: str, help_text: str, name: str) -> No
 
         found = target.run(work)
         if output == "json":
-            _print_json(_object(found))
+            print_json(_object(found))
         else:
             click.echo(_switched(found, done))
 
@@ -161,12 +161,11 @@ def list_jobs(all_namespaces: bool, namespace: str | None, output: str, target: 
 
     found = sorted(target.run(work), key=lambda each: each.metadata.key)
     if output == "json":
-        _print_json({"apiVersion": "v1", "kind": "List", "items": [_object(each) for each in found]})
+        print_json({"apiVersion": "v1", "kind": "List", "items": [_object(each) for each in found]})
         return
     rows = [_row(each) for each in found]
     skipped = 0 if all_namespaces else 1
-    for line in _table([COLUMNS[skipped:], *(row[skipped:] for row in rows)]):
-        click.echo(line)
+    click.echo("\n".join(table_lines([COLUMNS[skipped:], *(row[skipped:] for row in rows)])))
 
 
 @job.command()
@@ -193,7 +192,7 @@ def describe(
     except NoAnswer as problem:
         note = f"no Fairlead answered, so only what is stored is shown ({problem})"
     if output == "json":
-        _print_json({"job": _object(found), "explanation": explanation})
+        print_json({"job": _object(found), "explanation": explanation})
         return
     for line in _described(found, explanation):
         click.echo(line)
@@ -296,7 +295,7 @@ def what_if(
     manifest = _manifest(file.read(), namespace, target)
     answer = _post(WhatIf, "/jobs/what-if", manifest, target)
     if output == "json":
-        _print_json(answer)
+        print_json(answer)
         return
     click.echo(f"{answer.fits}: {answer.message}")
     for node, count in answer.places.items():
@@ -322,14 +321,13 @@ def compare(
     }
     answer = _post(CompareAnswer, "/jobs/compare", body, target)
     if output == "json":
-        _print_json(answer)
+        print_json(answer)
         return
     rows = [("POLICY", "FITS", "PODS", "NODES", "WHERE")]
     for each in answer.comparisons:
         where = each.message or ", ".join(f"{node}×{count}" for node, count in list(each.places.items())[:6])
         rows.append((each.policy, "yes" if each.fits else "no", str(each.pods), str(each.nodes), where))
-    for line in _table(rows):
-        click.echo(line)
+    click.echo("\n".join(table_lines(rows)))
 
 
 # -- the parts ---------------------------------------------------------------------------------------------------------
@@ -397,12 +395,6 @@ def _age(seconds: float) -> str:
     return f"{max(0, int(seconds))}s"
 
 
-def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    rows = list(rows)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
 def _described(found: TYJob, explanation: JobExplanation | None) -> list[str]:
     status, spec = parse_status(found)[0], parse_spec(found)
     lines = [
@@ -442,7 +434,3 @@ def _post(struct: type[T], path: str, body: Any, target: Target) -> T:
 def _object(found: TYJob) -> dict[str, Any]:
     """As kubectl prints it, so that what is printed can be applied."""
     return {"apiVersion": TYJOBS.api_version, "kind": TYJOBS.kind, **msgspec.to_builtins(found)}
-
-
-def _print_json(found: Any) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 import yaml
 from rich.console import Console
 from rich.table import Table
 
+from fairlead.cli.server import print_json
 from fairlead.cli.snapshot import BadInput, pods_from, table_from
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.dialect import parse_configuration
@@ -58,7 +58,7 @@ def place(
         raise Mistake(str(problem)) from None
     decisions = list(decide(table, pods, profiles))
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(decisions), indent=2).decode())
+        print_json(decisions)
     else:
         _print(decisions)
     if any(each["node"] is None for each in decisions):

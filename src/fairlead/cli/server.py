@@ -5,6 +5,7 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -51,6 +52,16 @@ def _message(refusal: urllib.error.HTTPError) -> str | None:
         return str(found["message"]) if isinstance(found, dict) and "isSucceed" in found else None
     except (ValueError, KeyError):
         return None
+
+
+def print_json(found: object) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+
+
+def table_lines(rows: Sequence[Sequence[str]], gap: str = "   ") -> list[str]:
+    """Rows of the same length, in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def mistake(sentence: str) -> NoReturn:

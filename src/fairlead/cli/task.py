@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
-import msgspec
 
 from fairlead.cli.report import html, table_lines
-from fairlead.cli.server import NoAnswer, mistake
+from fairlead.cli.server import NoAnswer, mistake, print_json
+from fairlead.cli.server import table_lines as columns
 from fairlead.cli.snapshot import BadInput, documents
 from fairlead.cli.target import Target, cluster_options, server_options
 from fairlead.cluster.client import Client
@@ -73,9 +73,7 @@ def list_(target: Target) -> None:
                 "yes" if status.finish else "no",
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    click.echo("\n".join(columns(rows, gap="  ")))
 
 
 @task.command()
@@ -94,7 +92,7 @@ def report(
     except NoAnswer as problem:
         mistake(f"{problem}; name a running Fairlead with --server or --data")
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(summary), indent=2).decode())
+        print_json(summary)
     elif output == "html":
         click.echo(html(summary))
     else:

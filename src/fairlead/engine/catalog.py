@@ -23,11 +23,11 @@ from fairlead.model.workloads import (
     PodDisruptionBudget,
     ReplicaSet,
     ReplicationController,
+    Selecting,
     Service,
     StatefulSet,
 )
 
-Selecting = Service | ReplicaSet | StatefulSet | ReplicationController
 Stored = (
     PersistentVolume
     | PersistentVolumeClaim
@@ -37,6 +37,7 @@ Stored = (
     | CsiStorageCapacity
     | VolumeAttachment
 )
+Known = Selecting | Stored | Namespace | PodDisruptionBudget
 
 
 class Catalog:
@@ -68,10 +69,6 @@ class Catalog:
         labels = namespace.metadata.labels
         if self.namespaces.get(namespace.metadata.name) != labels:
             self.namespaces[namespace.metadata.name] = labels
-            self._namespaces_changed()
-
-    def drop_namespace(self, name: str) -> None:
-        if self.namespaces.pop(name, None) is not None:
             self._namespaces_changed()
 
     # Services and controllers: only what they select matters, so a status change costs nothing
@@ -167,14 +164,6 @@ class Catalog:
 
     # Storage and budgets
 
-    def set_stored(self, thing: Stored) -> None:
-        self._by_key(thing)[thing.metadata.key] = thing
-        self._storage_changed()
-
-    def drop_stored(self, thing: Stored) -> None:
-        self._by_key(thing).pop(thing.metadata.key, None)
-        self._storage_changed()
-
     def set_forecast(self, forecast: Forecast) -> None:
         self.forecast = forecast
         self.version += 1
@@ -183,22 +172,29 @@ class Catalog:
         self.cache = cache
         self.version += 1
 
-    def set_budget(self, budget: PodDisruptionBudget) -> None:
-        self.budgets[budget.metadata.key] = budget
-
-    def drop_budget(self, key: str) -> None:
-        self.budgets.pop(key, None)
-
-    def set_all(self, things: Iterable[Selecting | Stored | Namespace | PodDisruptionBudget]) -> None:
+    def set_all(self, things: Iterable[Known]) -> None:
         for thing in things:
             if isinstance(thing, Namespace):
                 self.set_namespace(thing)
             elif isinstance(thing, PodDisruptionBudget):
-                self.set_budget(thing)
-            elif isinstance(thing, Service | ReplicaSet | StatefulSet | ReplicationController):
+                self.budgets[thing.metadata.key] = thing
+            elif isinstance(thing, Selecting):
                 self.set_selecting(thing)
             else:
-                self.set_stored(thing)
+                self._by_key(thing)[thing.metadata.key] = thing
+                self._storage_changed()
+
+    def drop(self, thing: Known) -> None:
+        if isinstance(thing, Namespace):
+            if self.namespaces.pop(thing.metadata.name, None) is not None:
+                self._namespaces_changed()
+        elif isinstance(thing, PodDisruptionBudget):
+            self.budgets.pop(thing.metadata.key, None)
+        elif isinstance(thing, Selecting):
+            self.drop_selecting(thing)
+        else:
+            self._by_key(thing).pop(thing.metadata.key, None)
+            self._storage_changed()
 
     def _namespaces_changed(self) -> None:
         self.namespaces_version += 1
@@ -233,7 +229,7 @@ def _deployment_of(thing: Selecting) -> tuple[str, str] | None:
     return (thing.metadata.namespace, owner.name) if owner is not None and owner.kind == "Deployment" else None
 
 
-def _selector_of(thing: ReplicaSet | StatefulSet | ReplicationController) -> Selector:
+def _selector_of(thing: ReplicationController | ReplicaSet | StatefulSet) -> Selector:
     """What the controller selects; a selector that cannot be parsed adds no condition, as in Kubernetes."""
     if isinstance(thing, ReplicationController):
         return equal_to(thing.spec.selector or {})

@@ -4,7 +4,7 @@ Called by `dialect.py`. What Kubernetes refuses is refused here too, with the ke
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -149,30 +149,10 @@ def parse_args(
         if config.name in seen:
             raise ProfileError(f"{at}[{i}].name: {config.name} is there twice")
         seen.add(config.name)
-        given = config.args or {}
-        match config.name:
-            case "NodeResourcesFit":
-                args = _fit(args, convert(given, _FitArgs, here), here)
-            case "NodeResourcesBalancedAllocation":
-                args = _balanced(args, convert(given, _BalancedArgs, here), here)
-            case "InterPodAffinity":
-                args = _inter_pod(args, convert(given, _InterPodArgs, here), here)
-            case "PodTopologySpread":
-                args = _spread(args, convert(given, _SpreadArgs, here), here)
-            case "NodeAffinity":
-                args = _node_affinity(args, convert(given, _NodeAffinityArgs, here), here)
-            case "DefaultPreemption":
-                args = _preemption(args, convert(given, _PreemptionArgs, here), here)
-            case "VolumeBinding":
-                args = _volume_binding(args, convert(given, _VolumeBindingArgs, here), here)
-            case "MinFragment":
-                args = _min_fragment(args, convert(given, _MinFragmentArgs, here), here)
-            case "DynamicResources":
-                convert(given, _DynamicResourcesArgs, here)
-            case "Fairlead":
-                args = _own(args, convert(given, _OwnArgs, here), here)
-            case name:
-                raise ProfileError(f"{at}[{i}].name: no plugin called {name!r} takes arguments")
+        if config.name not in _PLUGINS:
+            raise ProfileError(f"{at}[{i}].name: no plugin called {config.name!r} takes arguments")
+        part, parse = _PLUGINS[config.name]
+        args = parse(args, convert(config.args or {}, part, here), here)
     return args
 
 
@@ -347,6 +327,20 @@ def _min_fragment(args: PluginArgs, given: _MinFragmentArgs, at: str) -> PluginA
         mib = -(-amounts[1] // MIB)
         expected.append(ExpectedPods(pods.pods, amounts[0], mib, pods.gpus, pods.gpu_milli, pods.gpu_models))
     return msgspec.structs.replace(args, expected=tuple(expected))
+
+
+_PLUGINS: Final[dict[str, tuple[type[_Args], Callable[[PluginArgs, Any, str], PluginArgs]]]] = {
+    "NodeResourcesFit": (_FitArgs, _fit),
+    "NodeResourcesBalancedAllocation": (_BalancedArgs, _balanced),
+    "InterPodAffinity": (_InterPodArgs, _inter_pod),
+    "PodTopologySpread": (_SpreadArgs, _spread),
+    "NodeAffinity": (_NodeAffinityArgs, _node_affinity),
+    "DefaultPreemption": (_PreemptionArgs, _preemption),
+    "VolumeBinding": (_VolumeBindingArgs, _volume_binding),
+    "MinFragment": (_MinFragmentArgs, _min_fragment),
+    "DynamicResources": (_DynamicResourcesArgs, lambda args, given, at: args),
+    "Fairlead": (_OwnArgs, _own),
+}
 
 
 def convert(document: Any, part: type[Any], at: str) -> Any:

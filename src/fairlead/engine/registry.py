@@ -18,8 +18,8 @@ from fairlead.engine.predicates.node_volume_limits import NodeVolumeLimits
 from fairlead.engine.predicates.pod_existing_on_node import PodExistingOnNode
 from fairlead.engine.predicates.pod_topology_spread import PodTopologySpread as KeepsSpread
 from fairlead.engine.predicates.taint_toleration import TaintToleration as ToleratesTaints
-from fairlead.engine.predicates.v113.node_condition import CheckNodeCondition
-from fairlead.engine.predicates.v113.pressure import (
+from fairlead.engine.predicates.v113 import (
+    CheckNodeCondition,
     CheckNodeDiskPressure,
     CheckNodeMemoryPressure,
     CheckNodePIDPressure,

@@ -89,6 +89,11 @@ class Delete(Intent, frozen=True):
     propagation: str = "Background"
 
 
+def delete(kind: Kind[Any], about: ObjectMeta, **more: Any) -> Delete:
+    """Of this very object: another one of its name stays."""
+    return Delete(kind=kind, namespace=about.namespace, name=about.name, uid=about.uid, **more)
+
+
 class Evict(Intent, frozen=True):
     """Delete a pod through the eviction API, so that disruption budgets are respected."""
 

@@ -40,6 +40,9 @@ class StatefulSet(ApiStruct):
     spec: WorkloadSpec = WorkloadSpec()
 
 
+Selecting = Service | ReplicationController | ReplicaSet | StatefulSet
+
+
 class DisruptionBudgetSpec(ApiStruct):
     selector: LabelSelector | None = None
 

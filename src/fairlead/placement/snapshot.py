@@ -24,14 +24,7 @@ from fairlead.model.meta import Condition, ObjectMeta
 from fairlead.model.node import Node, NodeStatus
 from fairlead.model.outcome import VolumeChoice
 from fairlead.model.pod import PodStatus, SchedulerPod
-from fairlead.model.workloads import (
-    Namespace,
-    PodDisruptionBudget,
-    ReplicaSet,
-    ReplicationController,
-    Service,
-    StatefulSet,
-)
+from fairlead.model.workloads import Namespace, PodDisruptionBudget, Selecting
 from fairlead.placement.spec import RELATED_KINDS
 
 AVOIDED = "scheduler.alpha.kubernetes.io/preferAvoidPods"
@@ -41,7 +34,6 @@ NOWHERE = GpuHold((-1,))
 _STRUCTS: dict[str, type[Any]] = {kind.kind: kind.struct for kind in RELATED_KINDS}
 _KINDS: dict[type[Any], str] = {struct: kind for kind, struct in _STRUCTS.items()}
 _READ: tuple[str, ...] = (*ANNOTATIONS, DEVICES)
-_SELECTING = (Service, ReplicationController, ReplicaSet, StatefulSet)
 
 
 class PlacedPod(msgspec.Struct, frozen=True, gc=False):
@@ -254,7 +246,7 @@ def _related(around: Iterable[Any], forecast: Forecast, pods: tuple[SchedulerPod
     stored = any(pod.spec.volumes for pod in pods)
     found: dict[str, list[Any]] = {}
     for thing in around:
-        if isinstance(thing, _SELECTING):
+        if isinstance(thing, Selecting):
             if thing.metadata.namespace not in namespaces:
                 continue
         elif isinstance(thing, Namespace):

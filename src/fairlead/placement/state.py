@@ -14,14 +14,7 @@ from fairlead.model.node import Node
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import QuantityError
 from fairlead.model.volumes import CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim
-from fairlead.model.workloads import (
-    Namespace,
-    PodDisruptionBudget,
-    ReplicaSet,
-    ReplicationController,
-    Service,
-    StatefulSet,
-)
+from fairlead.model.workloads import Namespace, PodDisruptionBudget, ReplicaSet, Selecting
 from fairlead.placement.history import History
 from fairlead.placement.owners import Owners
 from fairlead.placement.readable import NODES_REST, PODS_REST, UNDECODED, check_measures, without_measures
@@ -30,7 +23,6 @@ from fairlead.placement.unreadable import Unreadable
 
 log = structlog.get_logger("fairlead.placement")
 
-_SELECTING = (Service, ReplicationController, ReplicaSet, StatefulSet)
 _MEASURED = (PersistentVolume, PersistentVolumeClaim, CsiStorageCapacity)
 _KINDS: dict[type[Any], Kind[Any]] = {kind.struct: kind for kind in RELATED_KINDS}
 _ALL_OF_PODS = frozenset({ClusterEvent.POD_ADDED, ClusterEvent.POD_CHANGED, ClusterEvent.POD_REMOVED})
@@ -190,7 +182,6 @@ class State:
         return wakeup_events
 
     def _take_around(self, change: Change[Any], wakeup_events: set[ClusterEvent]) -> None:
-        catalog = self.table.catalog
         thing = change.new if change.new is not None else change.old
         if change.new is not None and isinstance(thing, _MEASURED):
             check_measures(thing)
@@ -199,22 +190,14 @@ class State:
             self.owners.see_replica_set(change.old, change.new)
         if isinstance(thing, Namespace):
             wakeup_events.add(ClusterEvent.NAMESPACE_CHANGED)
-        elif isinstance(thing, PodDisruptionBudget):
-            pass
-        elif isinstance(thing, _SELECTING):
+        elif isinstance(thing, Selecting):
             wakeup_events.add(ClusterEvent.SERVICE_CHANGED)
-        else:
+        elif not isinstance(thing, PodDisruptionBudget):
             wakeup_events.add(ClusterEvent.STORAGE_CHANGED)
         if change.new is not None:
-            catalog.set_all([change.new])
-        elif isinstance(thing, Namespace):
-            catalog.drop_namespace(thing.metadata.name)
-        elif isinstance(thing, PodDisruptionBudget):
-            catalog.drop_budget(change.key)
-        elif isinstance(thing, _SELECTING):
-            catalog.drop_selecting(thing)
-        else:
-            catalog.drop_stored(thing)  # type: ignore[arg-type]
+            self.table.catalog.set_all([change.new])
+        elif change.old is not None:
+            self.table.catalog.drop(change.old)
 
 
 def node_cures(old: Node, new: Node) -> set[ClusterEvent]:

@@ -32,42 +32,13 @@ from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
 from fairlead.model.outcome import Code, Placed
 from fairlead.model.pod import SchedulerPod
-from fairlead.model.volumes import (
-    CsiDriver,
-    CsiNode,
-    CsiStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
-from fairlead.model.workloads import (
-    Namespace,
-    PodDisruptionBudget,
-    ReplicaSet,
-    ReplicationController,
-    Service,
-    StatefulSet,
-)
+from fairlead.placement.spec import RELATED_KINDS
 
 Vector = dict[str, Any]
 Differences = Callable[[Vector, Path], Iterable[str]]
 
-SURROUNDINGS = {
-    "namespaces": Namespace,
-    "services": Service,
-    "replicasets": ReplicaSet,
-    "statefulsets": StatefulSet,
-    "replicationcontrollers": ReplicationController,
-    "pvcs": PersistentVolumeClaim,
-    "pvs": PersistentVolume,
-    "storageclasses": StorageClass,
-    "csinodes": CsiNode,
-    "csidrivers": CsiDriver,
-    "csistoragecapacities": CsiStorageCapacity,
-    "volumeattachments": VolumeAttachment,
-    "pdbs": PodDisruptionBudget,
-}
+_SHORT = {"persistentvolumeclaims": "pvcs", "persistentvolumes": "pvs", "poddisruptionbudgets": "pdbs"}
+SURROUNDINGS = {_SHORT.get(kind.plural, kind.plural): kind.struct for kind in RELATED_KINDS}
 # Recorded with the default profile, but never adding to a score here (see engine/registry.py).
 SILENT = frozenset({"DynamicResources", "VolumeBinding"})
 SHOWN = 10

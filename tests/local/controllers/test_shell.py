@@ -13,8 +13,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.shell import Shell
 from fairlead.cluster.writer import Outcome, Result
 from fairlead.local.controllers import KINDS
-from fairlead.local.controllers.context import ControllerContext
-from fairlead.local.controllers.mirrors import Mirrors
+from fairlead.local.controllers.mirrors import ControllerContext, Mirrors
 from fairlead.local.controllers.replicasets import ReplicaSetInput, plan_replica_set
 from fairlead.local.controllers.spec import NAMESPACES, PODS, REPLICA_SETS, ControllerPod, Namespace, ReplicaSet
 from fairlead.model.intents import Create, Delete, Intent, RecordEvent, WakeAfter

@@ -13,9 +13,9 @@ from typing import Any
 from fairlead.apiserver.failures import forbidden
 from fairlead.apiserver.json_values import JsonObject, go_escaped
 from fairlead.apiserver.registry import autoscalers
-from fairlead.apiserver.registry.events import as_core, as_new
 from fairlead.apiserver.registry.service_addresses import Addresses, drop_what_the_type_has_not, keep_what_was_given
 from fairlead.apiserver.request.options import DeleteOptions
+from fairlead.apiserver.validation.core.events import NEW_NAMES
 from fairlead.cluster.clock import rfc3339
 from fairlead.model.qos import qos_class
 
@@ -363,10 +363,21 @@ class Events(Strategy):
         return not group
 
     def from_stored(self, stored: JsonObject, group: str, version: str) -> JsonObject:
-        return as_new(stored) if group else stored
+        if not group:
+            return stored
+        converted = {NEW_NAMES.get(name, name): value for name, value in stored.items()}
+        for name in ("reportingController", "reportingInstance"):
+            if converted.get(name) == "":
+                del converted[name]
+        return converted | {"apiVersion": "events.k8s.io/v1"}
 
     def to_stored(self, thing: JsonObject, group: str) -> JsonObject:
-        return as_core(thing) if group else thing
+        if not group:
+            return thing
+        names = {new: core for core, new in NEW_NAMES.items()}
+        empty: JsonObject = {"source": {}, "firstTimestamp": None, "lastTimestamp": None, "involvedObject": {}}
+        converted = {names.get(name, name): value for name, value in thing.items()}
+        return empty | {"reportingComponent": "", "reportingInstance": ""} | converted | {"apiVersion": "v1"}
 
     def storage_group(self, group: str) -> str:
         return ""  # events are stored in the core group, whichever group the request names

@@ -22,19 +22,27 @@ _IMAGE = re.compile(
 )
 
 
-def apply_defaults(group: str, version: str, kind: str, obj: Json, *, now: str = "") -> None:
-    """Fills in the defaults of a built-in kind; `now` is what a device's taint without a time gets."""
+def apply_defaults(group: str, version: str, kind: str, obj: Json) -> None:
+    """Fills in the defaults of a built-in kind."""
+    if (group, version, kind) == ("autoscaling", "v1", "HorizontalPodAutoscaler"):
+        _fill(obj, {"spec": {"minReplicas": 1, "targetCPUUtilizationPercentage": 80}})
+        return
     function = _KINDS.get((group, kind))
-    if function is None:
-        return
-    if function is _horizontal_pod_autoscaler and version == "v1":
-        _spec(obj).setdefault("minReplicas", 1)
-        _spec(obj).setdefault("targetCPUUtilizationPercentage", 80)
-        return
-    if function is _resource_slice:
-        _resource_slice(obj, now)
-        return
-    function(obj)
+    if function is not None:
+        function(obj)
+    _fill(obj, _VALUES.get((group, kind), {}))
+
+
+def _fill(obj: Json, defaults: Json) -> None:
+    """Set what is missing: below a mapping, which is made, and in each item of a list that is there."""
+    for key, value in defaults.items():
+        if isinstance(value, dict):
+            _fill(obj.setdefault(key, {}), value)
+        elif isinstance(value, list):
+            for item in obj.get(key) or ():
+                _fill(item, value[0])
+        else:
+            obj.setdefault(key, value)
 
 
 def _spec(obj: Json) -> Json:
@@ -241,19 +249,9 @@ def _template(spec: Json) -> None:
 def _deployment(obj: Json) -> None:
     spec = _spec(obj)
     _template(spec)
-    spec.setdefault("replicas", 1)
     strategy = spec.setdefault("strategy", {})
     if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", "25%")
-        rolling.setdefault("maxSurge", "25%")
-    spec.setdefault("revisionHistoryLimit", 10)
-    spec.setdefault("progressDeadlineSeconds", 600)
-
-
-def _replica_set(obj: Json) -> None:
-    _template(_spec(obj))
-    _spec(obj).setdefault("replicas", 1)
+        _fill(strategy, {"rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}})
 
 
 def _daemon_set(obj: Json) -> None:
@@ -261,12 +259,9 @@ def _daemon_set(obj: Json) -> None:
     _template(spec)
     strategy = spec.setdefault("updateStrategy", {})
     if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", 1)
-        rolling.setdefault("maxSurge", 0)
+        _fill(strategy, {"rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}})
     elif strategy.get("rollingUpdate") is not None:
         strategy["rollingUpdate"] = {"maxUnavailable": 0, "maxSurge": 0, **strategy["rollingUpdate"]}
-    spec.setdefault("revisionHistoryLimit", 10)
     # A field of older versions; the strategy goes on from its value.
     obj["metadata"].setdefault("annotations", {}).setdefault("deprecated.daemonset.template.generation", "1")
 
@@ -274,18 +269,12 @@ def _daemon_set(obj: Json) -> None:
 def _stateful_set(obj: Json) -> None:
     spec = _spec(obj)
     _template(spec)
-    spec.setdefault("podManagementPolicy", "OrderedReady")
     strategy = spec.setdefault("updateStrategy", {})
     if "type" not in strategy:
         strategy["type"] = "RollingUpdate"
         strategy.setdefault("rollingUpdate", {})
     if strategy["type"] == "RollingUpdate" and "rollingUpdate" in strategy:
         strategy["rollingUpdate"].setdefault("partition", 0)
-    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
-    retention.setdefault("whenDeleted", "Retain")
-    retention.setdefault("whenScaled", "Retain")
-    spec.setdefault("replicas", 1)
-    spec.setdefault("revisionHistoryLimit", 10)
     for claim in _each(spec.get("volumeClaimTemplates")):
         claim |= {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}  # whatever they say
         _claim(claim)
@@ -294,7 +283,6 @@ def _stateful_set(obj: Json) -> None:
 def _replication_controller(obj: Json) -> None:
     spec = _spec(obj)
     _template(spec)
-    spec.setdefault("replicas", 1)
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     if labels:
         spec.setdefault("selector", dict(labels))
@@ -306,15 +294,11 @@ def _job(obj: Json) -> None:
     _template(spec)
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
-    spec.setdefault("parallelism", 1)
     spec.setdefault("backoffLimit", 2**31 - 1 if "backoffLimitPerIndex" in spec else 6)
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     if labels:
         obj["metadata"].setdefault("labels", dict(labels))
-    spec.setdefault("completionMode", "NonIndexed")
-    spec.setdefault("suspend", False)
     spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
-    spec.setdefault("manualSelector", False)
     _failure_policy(spec)
 
 
@@ -325,18 +309,9 @@ def _failure_policy(spec: Json) -> None:
 
 
 def _cron_job(obj: Json) -> None:
-    spec = _spec(obj)
-    job = spec.setdefault("jobTemplate", {}).setdefault("spec", {})
+    job = _spec(obj).setdefault("jobTemplate", {}).setdefault("spec", {})
     _template(job)
     _failure_policy(job)
-    spec.setdefault("concurrencyPolicy", "Allow")
-    spec.setdefault("suspend", False)
-    spec.setdefault("successfulJobsHistoryLimit", 3)
-    spec.setdefault("failedJobsHistoryLimit", 1)
-
-
-def _pod_template(obj: Json) -> None:
-    _template(obj)
 
 
 _SCALE_UP: Final[Json] = {
@@ -355,7 +330,6 @@ _SCALE_DOWN: Final[Json] = {
 
 def _horizontal_pod_autoscaler(obj: Json) -> None:
     spec = _spec(obj)
-    spec.setdefault("minReplicas", 1)
     if not spec.get("metrics"):
         target = {"type": "Utilization", "averageUtilization": 80}
         spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
@@ -378,7 +352,6 @@ def _service(obj: Json) -> None:
             spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": 10800}}
     kind = spec.setdefault("type", "ClusterIP")
     for port in _each(spec.get("ports")):
-        port.setdefault("protocol", "TCP")
         if port.get("targetPort") in (None, 0, ""):
             port["targetPort"] = port.get("port", 0)
     external = kind in ("NodePort", "LoadBalancer") or (kind == "ClusterIP" and spec.get("externalIPs"))
@@ -393,26 +366,10 @@ def _service(obj: Json) -> None:
                 ingress.setdefault("ipMode", "VIP")
 
 
-def _endpoints(obj: Json) -> None:
-    for subset in _each(obj.get("subsets")):
-        for port in _each(subset.get("ports")):
-            port.setdefault("protocol", "TCP")
-
-
-def _endpoint_slice(obj: Json) -> None:
-    for port in _each(obj.get("ports")):
-        port.setdefault("name", "")
-        port.setdefault("protocol", "TCP")
-
-
 def _network_policy(obj: Json) -> None:
     spec = _spec(obj)
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
-    for direction in ("ingress", "egress"):
-        for rule in _each(spec.get(direction)):
-            for port in _each(rule.get("ports")):
-                port.setdefault("protocol", "TCP")
 
 
 def _ingress_class(obj: Json) -> None:
@@ -437,31 +394,14 @@ def _claim(obj: Json) -> None:
 
 def _persistent_volume(obj: Json) -> None:
     spec = _spec(obj)
-    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
-    spec.setdefault("volumeMode", "Filesystem")
     _milli(spec.get("capacity"))
     for kind in ("iscsi", "rbd", "scaleIO", "azureDisk", "hostPath"):
         for key, value in _VOLUME_TEXTS[kind].items() if kind in spec else ():
             spec[kind].setdefault(key, value)
-    obj.setdefault("status", {}).setdefault("phase", "Pending")
-
-
-def _storage_class(obj: Json) -> None:
-    obj.setdefault("reclaimPolicy", "Delete")
-    obj.setdefault("volumeBindingMode", "Immediate")
 
 
 def _csi_driver(obj: Json) -> None:
     spec = _spec(obj)
-    for key, value in (
-        ("attachRequired", True),
-        ("podInfoOnMount", False),
-        ("storageCapacity", False),
-        ("fsGroupPolicy", "ReadWriteOnceWithFSType"),
-        ("requiresRepublish", False),
-        ("seLinuxMount", False),
-    ):
-        spec.setdefault(key, value)
     if not spec.get("volumeLifecycleModes"):
         spec["volumeLifecycleModes"] = ["Persistent"]
 
@@ -473,7 +413,6 @@ def _namespace(obj: Json) -> None:
     name = obj["metadata"].get("name")
     if name:
         obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
-    obj.setdefault("status", {}).setdefault("phase", "Active")
 
 
 def _node(obj: Json) -> None:
@@ -482,10 +421,6 @@ def _node(obj: Json) -> None:
     _milli(status.get("allocatable"))
     if status.get("capacity") and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
-
-
-def _secret(obj: Json) -> None:
-    obj.setdefault("type", "Opaque")
 
 
 def _limit_range(obj: Json) -> None:
@@ -507,10 +442,6 @@ def _resource_quota(obj: Json) -> None:
     _milli(status.get("used"))
 
 
-def _priority_class(obj: Json) -> None:
-    obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
-
-
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -524,23 +455,7 @@ def _role_binding(obj: Json) -> None:
 
 def _webhooks(obj: Json) -> None:
     for webhook in _each(obj.get("webhooks")):
-        for key, value in (("failurePolicy", "Fail"), ("matchPolicy", "Equivalent"), ("timeoutSeconds", 10)):
-            webhook.setdefault(key, value)
-        webhook.setdefault("namespaceSelector", {})
-        webhook.setdefault("objectSelector", {})
-        for rule in _each(webhook.get("rules")):
-            rule.setdefault("scope", "*")
         _webhook_port(webhook.get("clientConfig"))
-
-
-def _api_service(obj: Json) -> None:
-    _webhook_port(obj.get("spec"))
-
-
-def _mutating_webhooks(obj: Json) -> None:
-    _webhooks(obj)
-    for webhook in _each(obj.get("webhooks")):
-        webhook.setdefault("reinvocationPolicy", "Never")
 
 
 def _webhook_port(config: Json | None) -> None:
@@ -573,61 +488,98 @@ def _claim_requests(spec: Json) -> None:
                 toleration.setdefault("operator", "Equal")
 
 
-def _resource_claim(obj: Json) -> None:
-    _claim_requests(_spec(obj))
-
-
-def _resource_claim_template(obj: Json) -> None:
-    _claim_requests(_spec(obj).setdefault("spec", {}))
-
-
-def _resource_slice(obj: Json, now: str = "") -> None:
+def _resource_slice(obj: Json) -> None:
     for device in _each(_spec(obj).get("devices")):
         for mapping in (device.get("nodeAllocatableResourceMappings") or {}).values():
             mapping.setdefault("allocationMultiplier", "1")
-        if now:
-            for taint in _each(device.get("taints")):
-                taint.setdefault("timeAdded", now)
-
-
-def _token_request(obj: Json) -> None:
-    _spec(obj).setdefault("expirationSeconds", 3600)
 
 
 _KINDS: Final[dict[tuple[str, str], Callable[[Json], None]]] = {
-    ("", "Endpoints"): _endpoints,
     ("", "LimitRange"): _limit_range,
     ("", "Namespace"): _namespace,
     ("", "Node"): _node,
     ("", "PersistentVolume"): _persistent_volume,
     ("", "PersistentVolumeClaim"): _claim,
     ("", "Pod"): _pod,
-    ("", "PodTemplate"): _pod_template,
+    ("", "PodTemplate"): _template,
     ("", "ReplicationController"): _replication_controller,
     ("", "ResourceQuota"): _resource_quota,
-    ("", "Secret"): _secret,
     ("", "Service"): _service,
-    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): _mutating_webhooks,
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): _webhooks,
     ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): _webhooks,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): _custom_resource_definition,
-    ("apiregistration.k8s.io", "APIService"): _api_service,
+    ("apiregistration.k8s.io", "APIService"): lambda obj: _webhook_port(obj.get("spec")),
     ("apps", "DaemonSet"): _daemon_set,
     ("apps", "Deployment"): _deployment,
-    ("apps", "ReplicaSet"): _replica_set,
+    ("apps", "ReplicaSet"): lambda obj: _template(_spec(obj)),
     ("apps", "StatefulSet"): _stateful_set,
-    ("authentication.k8s.io", "TokenRequest"): _token_request,
     ("autoscaling", "HorizontalPodAutoscaler"): _horizontal_pod_autoscaler,
     ("batch", "CronJob"): _cron_job,
     ("batch", "Job"): _job,
-    ("discovery.k8s.io", "EndpointSlice"): _endpoint_slice,
     ("networking.k8s.io", "IngressClass"): _ingress_class,
     ("networking.k8s.io", "NetworkPolicy"): _network_policy,
     (_RBAC, "ClusterRoleBinding"): _role_binding,
     (_RBAC, "RoleBinding"): _role_binding,
-    ("resource.k8s.io", "ResourceClaim"): _resource_claim,
-    ("resource.k8s.io", "ResourceClaimTemplate"): _resource_claim_template,
+    ("resource.k8s.io", "ResourceClaim"): lambda obj: _claim_requests(_spec(obj)),
+    ("resource.k8s.io", "ResourceClaimTemplate"): lambda obj: _claim_requests(_spec(obj).setdefault("spec", {})),
     ("resource.k8s.io", "ResourceSlice"): _resource_slice,
-    ("scheduling.k8s.io", "PriorityClass"): _priority_class,
     ("storage.k8s.io", "CSIDriver"): _csi_driver,
-    ("storage.k8s.io", "StorageClass"): _storage_class,
+}
+_PORTS: Final = [{"protocol": "TCP"}]
+_WEBHOOK: Final[Json] = {
+    "failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": 10, "namespaceSelector": {},
+    "objectSelector": {}, "rules": [{"scope": "*"}],
+}  # fmt: skip
+_JOB: Final[Json] = {"parallelism": 1, "completionMode": "NonIndexed", "suspend": False, "manualSelector": False}
+# Defaults that depend on nothing else; set after those of the functions above.
+_VALUES: Final[dict[tuple[str, str], Json]] = {
+    ("", "Endpoints"): {"subsets": [{"ports": _PORTS}]},
+    ("", "Namespace"): {"status": {"phase": "Active"}},
+    ("", "PersistentVolume"): {
+        "spec": {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"},
+        "status": {"phase": "Pending"},
+    },
+    ("", "ReplicationController"): {"spec": {"replicas": 1}},
+    ("", "Secret"): {"type": "Opaque"},
+    ("", "Service"): {"spec": {"ports": _PORTS}},
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): {
+        "webhooks": [{**_WEBHOOK, "reinvocationPolicy": "Never"}]
+    },
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): {"webhooks": [_WEBHOOK]},
+    ("apps", "DaemonSet"): {"spec": {"revisionHistoryLimit": 10}},
+    ("apps", "Deployment"): {"spec": {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}},
+    ("apps", "ReplicaSet"): {"spec": {"replicas": 1}},
+    ("apps", "StatefulSet"): {
+        "spec": {
+            "podManagementPolicy": "OrderedReady",
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+            "replicas": 1,
+            "revisionHistoryLimit": 10,
+        }
+    },
+    ("authentication.k8s.io", "TokenRequest"): {"spec": {"expirationSeconds": 3600}},
+    ("autoscaling", "HorizontalPodAutoscaler"): {"spec": {"minReplicas": 1}},
+    ("batch", "CronJob"): {
+        "spec": {
+            "concurrencyPolicy": "Allow",
+            "suspend": False,
+            "successfulJobsHistoryLimit": 3,
+            "failedJobsHistoryLimit": 1,
+        }
+    },
+    ("batch", "Job"): {"spec": _JOB},
+    ("discovery.k8s.io", "EndpointSlice"): {"ports": [{"name": "", "protocol": "TCP"}]},
+    ("networking.k8s.io", "NetworkPolicy"): {"spec": {"ingress": [{"ports": _PORTS}], "egress": [{"ports": _PORTS}]}},
+    ("scheduling.k8s.io", "PriorityClass"): {"preemptionPolicy": "PreemptLowerPriority"},
+    ("storage.k8s.io", "CSIDriver"): {
+        "spec": {
+            "attachRequired": True,
+            "podInfoOnMount": False,
+            "storageCapacity": False,
+            "fsGroupPolicy": "ReadWriteOnceWithFSType",
+            "requiresRepublish": False,
+            "seLinuxMount": False,
+        }
+    },
+    ("storage.k8s.io", "StorageClass"): {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
 }

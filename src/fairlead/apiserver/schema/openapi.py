@@ -10,6 +10,7 @@ from fairlead.apiserver.request.json_errors import quoted
 from fairlead.apiserver.schema.patterns import BadPattern, compiled
 from fairlead.apiserver.schema.scalars import ScalarError, canonical_time, check_base64
 from fairlead.apiserver.validation.errors import (
+    Causes,
     Errors,
     FieldError,
     Json,
@@ -177,25 +178,23 @@ def old_items(schema: Json, old: Any, missing: Any) -> Callable[[Any], Any]:
     return lambda item: known.get(identity(item), missing) if isinstance(item, dict) else missing
 
 
-def _check_unique(schema: Json, value: list[Any], path: str) -> Errors:
+def _check_unique(schema: Json, value: list[Any], path: str) -> Causes:
     kind = schema.get("x-kubernetes-list-type")
     if kind not in ("set", "map"):
-        return []
+        return
     keys = schema.get("x-kubernetes-list-map-keys") or ()
-    found: Errors = []
     seen: set[Any] = set()
     for index, item in enumerate(value):
         if kind == "map":
             if not isinstance(item, dict):
-                found.append(invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map"))
+                yield invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map")
                 continue
             identity: Any = {key: item[key] for key in keys if key in item}
         else:
             identity = item
         if token(identity) in seen:
-            found.append(duplicate(f"{path}[{index}]", identity))
+            yield duplicate(f"{path}[{index}]", identity)
         seen.add(token(identity))
-    return found
 
 
 def _matches(pattern: str, value: str) -> bool:
@@ -248,34 +247,33 @@ def _has_format(form: str, value: str) -> bool:
     return True
 
 
-def _check_number(schema: Json, value: int | float, path: str) -> Errors:
-    found: Errors = []
+def _check_number(schema: Json, value: int | float, path: str) -> Causes:
     step, most, least = schema.get("multipleOf"), schema.get("maximum"), schema.get("minimum")
     if step is None and most is None and least is None:
-        return _check_range(schema, value, path)
+        yield from _check_range(schema, value, path)
+        return
     if isinstance(value, float) and not value.is_integer() and schema.get("type") == "integer":
         text = f"Checked value must be of type integer (default format) in {path}"
-        found.append(FieldError("FieldValueInvalid", _NOWHERE, f'Invalid value: "": {text}'))
-    found += _check_range(schema, value, path)
+        yield FieldError("FieldValueInvalid", _NOWHERE, f'Invalid value: "": {text}')
+    yield from _check_range(schema, value, path)
     if isinstance(value, int):
         # The server compares an integer with integers.
         step, most, least = (None if each is None else int(each) for each in (step, most, least))
     if step is not None:
         if step <= 0:
-            found.append(invalid(path, step, f"factor MultipleOf declared for {path} must be positive: {step}"))
+            yield invalid(path, step, f"factor MultipleOf declared for {path} must be positive: {step}")
         elif abs(value / step - round(value / step)) > 1e-9:
-            found.append(invalid(path, value, f"{path} in body should be a multiple of {step}"))
+            yield invalid(path, value, f"{path} in body should be a multiple of {step}")
     if most is not None:
         if schema.get("exclusiveMaximum") and value >= most:
-            found.append(invalid(path, value, f"{path} in body should be less than {most}"))
+            yield invalid(path, value, f"{path} in body should be less than {most}")
         elif value > most:
-            found.append(invalid(path, value, f"{path} in body should be less than or equal to {most}"))
+            yield invalid(path, value, f"{path} in body should be less than or equal to {most}")
     if least is not None:
         if schema.get("exclusiveMinimum") and value <= least:
-            found.append(invalid(path, value, f"{path} in body should be greater than {least}"))
+            yield invalid(path, value, f"{path} in body should be greater than {least}")
         elif value < least:
-            found.append(invalid(path, value, f"{path} in body should be greater than or equal to {least}"))
-    return found
+            yield invalid(path, value, f"{path} in body should be greater than or equal to {least}")
 
 
 def _check_range(schema: Json, value: int | float, path: str) -> Errors:

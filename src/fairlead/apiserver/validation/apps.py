@@ -6,11 +6,11 @@ from typing import Any
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core.claims import claim_spec
 from fairlead.apiserver.validation.core.pods import annotations, template
-from fairlead.apiserver.validation.counts import counts
 from fairlead.apiserver.validation.errors import (
     Causes,
     Errors,
     Json,
+    counts,
     forbidden,
     immutable,
     invalid,

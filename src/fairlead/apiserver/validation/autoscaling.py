@@ -3,11 +3,11 @@
 from typing import Any, Final
 
 from fairlead.apiserver.validation import names
-from fairlead.apiserver.validation.counts import counts
 from fairlead.apiserver.validation.errors import (
     Causes,
     Errors,
     Json,
+    counts,
     forbidden,
     invalid,
     mandatory,

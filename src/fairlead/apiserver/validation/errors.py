@@ -176,6 +176,11 @@ def nonnegative(path: str, value: Any) -> Errors:
     return [invalid(path, value, "must be greater than or equal to 0")]
 
 
+def counts(status: Json, keys: Iterable[str]) -> Errors:
+    """Numbers that a status counts."""
+    return [each for key in keys for each in nonnegative(f"status.{key}", status.get(key, 0))]
+
+
 def one_of(path: str, value: Any, allowed: Iterable[str], detail: str = "") -> Errors:
     """Required, and one of a few values."""
     return supported(path, value, allowed) if value else [required(path, detail)]

@@ -2,8 +2,7 @@
 
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.apps import at_most_all, int_or_percent
-from fairlead.apiserver.validation.counts import counts
-from fairlead.apiserver.validation.errors import Causes, Errors, Json, invalid, not_supported
+from fairlead.apiserver.validation.errors import Causes, Errors, Json, counts, invalid, not_supported
 
 _BUDGET_FIELDS = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
 

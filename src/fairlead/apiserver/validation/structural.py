@@ -65,20 +65,18 @@ def _is_set(schema: Json, key: str) -> bool:
     return schema.get(key) is not None if key in _POINTERS else bool(schema.get(key))
 
 
-def root(schema: Json, path: str, *, has_status: bool) -> Errors:
+def root(schema: Json, path: str, *, has_status: bool) -> Causes:
     """The rules for the root alone."""
-    found: Errors = []
     if has_status:
         other = [key for key, value in schema.items() if key not in _STATUS_ROOT and value not in (None, "", False)]
         if schema.get("type") and schema["type"] != "object":
             text = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
-            found.append(invalid(f"{path}.type", schema["type"], text))
+            yield invalid(f"{path}.type", schema["type"], text)
         elif any(schema[key] not in ([], {}) for key in other):
             text = f"only [{_STATUS_ROOT_SHOWN}] fields are allowed at the root of the schema if the status subresource"
-            found.append(invalid(path, schema, f"{text} is enabled"))
+            yield invalid(path, schema, f"{text} is enabled")
     if schema.get("nullable"):
-        found.append(forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
-    return found
+        yield forbidden(f"{path}.nullable", "nullable cannot be true at the root")
 
 
 # --- structure --------------------------------------------------------------------------------------------------
@@ -119,8 +117,7 @@ def _invariants(schema: Json, path: str, level: str, patterns: Patterns) -> Erro
     return [*found, *_described_meta(schema, path, level)]
 
 
-def _extensions(schema: Json, kind: str, path: str, level: str) -> Errors:
-    found: Errors = []
+def _extensions(schema: Json, kind: str, path: str, level: str) -> Causes:
     either, open_ = schema.get("x-kubernetes-int-or-string"), schema.get("x-kubernetes-preserve-unknown-fields")
     embedded = schema.get("x-kubernetes-embedded-resource")
     for other, is_set in (
@@ -128,45 +125,42 @@ def _extensions(schema: Json, kind: str, path: str, level: str) -> Errors:
         ("x-kubernetes-embedded-resource", embedded),
     ):
         if either and is_set:
-            found.append(invalid(f"{path}.{other}", True, "must be false if x-kubernetes-int-or-string is true"))
+            yield invalid(f"{path}.{other}", True, "must be false if x-kubernetes-int-or-string is true")
     if embedded and kind != "object":
         text = "must be object if x-kubernetes-embedded-resource is true"
-        found.append(invalid(f"{path}.type", kind, text) if kind else required(f"{path}.type", text))
+        yield invalid(f"{path}.type", kind, text) if kind else required(f"{path}.type", text)
     elif not kind and not either and not open_:
-        found.append(required(f"{path}.type", _EMPTY_TYPE[level]))
+        yield required(f"{path}.type", _EMPTY_TYPE[level])
     if embedded and schema.get("additionalProperties") is not None:
         text = "must not be used if x-kubernetes-embedded-resource is set"
-        found.append(forbidden(f"{path}.additionalProperties", text))
+        yield forbidden(f"{path}.additionalProperties", text)
     if embedded and not open_ and not schema.get("properties"):
         text = (
             "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
         )
-        found.append(required(f"{path}.properties", text))
-    return found
+        yield required(f"{path}.properties", text)
 
 
-def _described_meta(schema: Json, path: str, level: str) -> Errors:
+def _described_meta(schema: Json, path: str, level: str) -> Causes:
     """What a schema may say about apiVersion, kind and metadata, which every object has anyway."""
     properties = schema.get("properties") or {}
-    found: Errors = []
     is_object = level == "root" or schema.get("x-kubernetes-embedded-resource")
     for name in ("kind", "apiVersion"):
         if is_object and name in properties and properties[name].get("type") != "string":
             here = f"{path}.properties[{name}].type"
-            found.append(invalid(here, properties[name].get("type") or "", "must be string"))
+            yield invalid(here, properties[name].get("type") or "", "must be string")
     described, here = properties.get("metadata"), f"{path}.properties[metadata]"
     if described is None:
-        return found
+        return
     if is_object and described.get("type") != "object":
-        found.append(invalid(f"{here}.type", described.get("type") or "", "must be object"))
+        yield invalid(f"{here}.type", described.get("type") or "", "must be object")
     if level == "root":
         more = {key for key in described if key not in ("type", "default") and described[key] not in (None, "", False)}
         if set(described.get("properties") or {}) <= {"name", "generateName"}:
             more.discard("properties")
         if more - {"id", "$schema", "example", "externalDocs"}:
             text = "must not specify anything other than name and generateName, but metadata is implicitly specified"
-            found.append(forbidden(here, text))
-    return found
+            yield forbidden(here, text)
 
 
 def _judgements(schema: Json) -> list[tuple[str, Json]]:
@@ -295,36 +289,32 @@ def _below(schema: Json, path: str, place: _Place, *, is_root: bool) -> list[tup
     return found
 
 
-def _plain(schema: Json, path: str, place: _Place) -> Errors:
-    found: Errors = []
+def _plain(schema: Json, path: str, place: _Place) -> Causes:
     kind = schema.get("type") or ""
     if kind and kind not in _TYPES:
-        found.append(not_supported(f"{path}.type", kind, _TYPES))
+        yield not_supported(f"{path}.type", kind, _TYPES)
     if schema.get("default") is not None and place.no_default is not None:
-        found.append(forbidden(f"{path}.default", f"must not be set {place.no_default}"))
+        yield forbidden(f"{path}.default", f"must not be set {place.no_default}")
     for key in _NOT_SUPPORTED:
         if schema.get(key) is not None if key in ("additionalItems", "dependencies", "$ref") else schema.get(key):
-            found.append(forbidden(f"{path}.{key}", f"{key} is not supported"))
+            yield forbidden(f"{path}.{key}", f"{key} is not supported")
     if kind == "null":
         text = "type cannot be set to null, use nullable as an alternative"
-        found.append(forbidden(f"{path}.type", text))
+        yield forbidden(f"{path}.type", text)
     if isinstance(schema.get("items"), list) and schema["items"]:
-        found.append(forbidden(f"{path}.items", "items must be a schema object and not an array"))
+        yield forbidden(f"{path}.items", "items must be a schema object and not an array")
     if place.in_meta and schema.get("x-kubernetes-embedded-resource"):
-        found.append(forbidden(f"{path}.x-kubernetes-embedded-resource", "must not be used inside of resource meta"))
-    return found
+        yield forbidden(f"{path}.x-kubernetes-embedded-resource", "must not be used inside of resource meta")
 
 
-def _exclusive(schema: Json, path: str) -> Errors:
-    found: Errors = []
+def _exclusive(schema: Json, path: str) -> Causes:
     if schema.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
-        found.append(forbidden(f"{path}.uniqueItems", text))
+        yield forbidden(f"{path}.uniqueItems", text)
     # An object is a struct or a map; a struct may also allow unknown fields.
     if schema.get("properties") and schema.get("additionalProperties") not in (None, True):
         text = "additionalProperties and properties are mutual exclusive"
-        found.append(forbidden(f"{path}.additionalProperties", text))
-    return found
+        yield forbidden(f"{path}.additionalProperties", text)
 
 
 def _wrong_type(schema: Json, path: str, expected: str, key: str) -> Errors:
@@ -334,14 +324,12 @@ def _wrong_type(schema: Json, path: str, expected: str, key: str) -> Errors:
     return [invalid(f"{path}.type", kind, text) if kind else required(f"{path}.type", text)]
 
 
-def _maps(schema: Json, path: str) -> Errors:
-    found: Errors = []
+def _maps(schema: Json, path: str) -> Causes:
     if schema.get("x-kubernetes-preserve-unknown-fields") is False:
-        found.append(invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, "must be true or undefined"))
-    found += _wrong_type(schema, path, "object", "x-kubernetes-map-type")
+        yield invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, "must be true or undefined")
+    yield from _wrong_type(schema, path, "object", "x-kubernetes-map-type")
     kind = schema.get("x-kubernetes-map-type")
-    found += supported_if_set(f"{path}.x-kubernetes-map-type", kind, ("atomic", "granular"))
-    return found
+    yield from supported_if_set(f"{path}.x-kubernetes-map-type", kind, ("atomic", "granular"))
 
 
 def _lists(schema: Json, path: str) -> Errors:
@@ -361,57 +349,51 @@ def _lists(schema: Json, path: str) -> Errors:
     return found
 
 
-def _keyed(schema: Json, path: str) -> Errors:
+def _keyed(schema: Json, path: str) -> Causes:
     """Lists whose items are matched by some of their fields."""
     kind, items = schema.get("x-kubernetes-list-type"), schema.get("items")
     keys: list[str] = schema.get("x-kubernetes-list-map-keys") or []
-    found: Errors = []
     if kind == "map":
         if not keys:
             text = "must not be empty if x-kubernetes-list-type is map"
-            found.append(required(f"{path}.x-kubernetes-list-map-keys", text))
+            yield required(f"{path}.x-kubernetes-list-map-keys", text)
         if items is None:
-            found.append(required(f"{path}.items", "must have a schema if x-kubernetes-list-type is map"))
+            yield required(f"{path}.items", "must have a schema if x-kubernetes-list-type is map")
         elif not isinstance(items, dict):
             text = "must only have a single schema if x-kubernetes-list-type is map"
-            found.append(invalid(f"{path}.items", items, text))
+            yield invalid(f"{path}.items", items, text)
         elif items.get("type") != "object":
             text = "must be object if parent array's x-kubernetes-list-type is map"
-            found.append(invalid(f"{path}.items.type", items.get("type") or "", text))
+            yield invalid(f"{path}.items.type", items.get("type") or "", text)
         else:
-            found += _keys(keys, items.get("properties") or {}, path)
+            yield from _keys(keys, items.get("properties") or {}, path)
     if kind in ("set", "map") and isinstance(items, dict):
         if items.get("nullable"):
             text = f"cannot be nullable when x-kubernetes-list-type is {kind}"
-            found.append(forbidden(f"{path}.items.nullable", text))
+            yield forbidden(f"{path}.items.nullable", text)
         if kind == "map":
-            found += _required_keys(keys, items, path)
-    return found
+            yield from _required_keys(keys, items, path)
 
 
-def _keys(keys: list[str], properties: Mapping[str, Any], path: str) -> Errors:
-    found: Errors = []
+def _keys(keys: list[str], properties: Mapping[str, Any], path: str) -> Causes:
     here = f"{path}.x-kubernetes-list-map-keys"
     for key, again in zip(keys, repeated(keys), strict=True):
         if key not in properties:
-            found.append(invalid(here, keys, "entries must all be names of item properties"))
+            yield invalid(here, keys, "entries must all be names of item properties")
         elif properties[key].get("type") in ("array", "object"):
             text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
-            found.append(invalid(f"{path}.items.properties[{key}].type", "object", text))
+            yield invalid(f"{path}.items.properties[{key}].type", "object", text)
         if again:
-            found.append(invalid(here, keys, "must not contain duplicate entries"))
-    return found
+            yield invalid(here, keys, "must not contain duplicate entries")
 
 
-def _required_keys(keys: list[str], items: Json, path: str) -> Errors:
-    found: Errors = []
+def _required_keys(keys: list[str], items: Json, path: str) -> Causes:
     properties, needed = items.get("properties") or {}, set(items.get("required") or ())
     for key in keys:
         if key not in properties:
             continue
         here, why = f"{path}.items.properties[{key}]", "this property is in x-kubernetes-list-map-keys, so it"
         if properties[key].get("default") is None and key not in needed:
-            found.append(required(f"{here}.default", f"{why} must have a default or be a required property"))
+            yield required(f"{here}.default", f"{why} must have a default or be a required property")
         if properties[key].get("nullable"):
-            found.append(forbidden(f"{here}.nullable", f"{why} cannot be nullable"))
-    return found
+            yield forbidden(f"{here}.nullable", f"{why} cannot be nullable")

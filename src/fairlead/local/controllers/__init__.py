@@ -20,7 +20,6 @@ from fairlead.cluster.writer import Writer
 from fairlead.local.controllers import spec
 from fairlead.local.controllers.accounts import ROOT_CA, namespace_defaults_controller
 from fairlead.local.controllers.budgets import budget_controller
-from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.cronjobs import cron_job_controller
 from fairlead.local.controllers.daemonsets import daemon_set_controller
 from fairlead.local.controllers.deployments import deployment_controller
@@ -30,7 +29,7 @@ from fairlead.local.controllers.evictions import eviction_controller
 from fairlead.local.controllers.garbage import Collector
 from fairlead.local.controllers.jobs import job_controller, job_orphan_controller
 from fairlead.local.controllers.lostpods import lost_pod_controller
-from fairlead.local.controllers.mirrors import Mirrors
+from fairlead.local.controllers.mirrors import ControllerContext, Mirrors
 from fairlead.local.controllers.namespaces import namespace_controller
 from fairlead.local.controllers.nodes import node_controller
 from fairlead.local.controllers.protection import claim_controller, volume_controller

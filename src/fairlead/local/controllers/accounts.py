@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta, Mirror
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import NAMESPACES, ROOT_CAS, SERVICE_ACCOUNTS, Namespace
 from fairlead.model.intents import Create, Intent, Patch
 from fairlead.model.kinds import ConfigMap

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import (
     BUDGETS,
     DEPLOYMENTS,

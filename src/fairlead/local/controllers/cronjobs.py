@@ -11,11 +11,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.shell import claimed_keys
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import CRON_JOBS, JOBS, CronJob, Job
 from fairlead.local.controllers.statuses import plan_status
 from fairlead.model.cron import BadSchedule, Schedule, parse_schedule
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
+from fairlead.model.intents import Create, Intent, WakeAfter, delete, event
 from fairlead.model.owners import controller_reference, is_controlled_by
 from fairlead.model.times import parse_time, parse_time_or_none, rfc3339
 
@@ -92,7 +92,10 @@ def _plan_run(seen: CronJobInput, schedule: Schedule, zone: tzinfo, now: datetim
         return [event(CRON_JOBS, metadata, "JobAlreadyActive", note)]
     if cron.spec.concurrency_policy == "Replace":
         for job in active:
-            replaced += [_gone(job), event(CRON_JOBS, metadata, "SuccessfulDelete", f"Deleted job {job.metadata.name}")]
+            replaced += [
+                delete(JOBS, job.metadata),
+                event(CRON_JOBS, metadata, "SuccessfulDelete", f"Deleted job {job.metadata.name}"),
+            ]
     template = cron.spec.job_template
     template_metadata = template.get("metadata") or {}
     body = {
@@ -128,7 +131,7 @@ def _plan_history(seen: CronJobInput) -> list[Intent]:
         ended = [job for job in seen.jobs if job.has(condition) and not job.is_terminating]
         ended.sort(key=lambda job: (job.status.get("startTime") or "", job.metadata.name))
         if limit is not None:
-            intents += [_gone(job) for job in ended[: max(0, len(ended) - limit)]]
+            intents += [delete(JOBS, job.metadata) for job in ended[: max(0, len(ended) - limit)]]
     return intents
 
 
@@ -140,11 +143,6 @@ def _unexpected_jobs(seen: CronJobInput) -> list[Intent]:
         for job in seen.jobs
         if not job.is_finished and SCHEDULED_AT not in job.metadata.annotations
     ]
-
-
-def _gone(job: Job) -> Delete:
-    metadata = job.metadata
-    return Delete(kind=JOBS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
 
 
 def _plan_status(seen: CronJobInput) -> list[Intent]:

@@ -15,7 +15,7 @@ import msgspec
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import BURST, claimed_keys
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.replicasets import available_in_s, is_available
 from fairlead.local.controllers.revisions import HASH, Revision, plan_history, plan_revision
 from fairlead.local.controllers.spec import (
@@ -32,7 +32,7 @@ from fairlead.local.controllers.spec import (
     share_of,
 )
 from fairlead.local.controllers.statuses import plan_status
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
+from fairlead.model.intents import Create, Intent, WakeAfter, delete, event
 from fairlead.model.meta import ApiStruct
 from fairlead.model.node import Node as SchedulerNode
 from fairlead.model.owners import claim
@@ -325,7 +325,7 @@ class Daemons:
     def _delete(self, pod: ControllerPod) -> None:
         metadata = pod.metadata
         self.changes += [
-            Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
+            delete(PODS, metadata),
             event(DAEMON_SETS, self._owner, "SuccessfulDelete", f"Deleted pod: {metadata.name}"),
         ]
 

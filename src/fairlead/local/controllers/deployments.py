@@ -12,7 +12,7 @@ from typing import Any, Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import claimed_keys
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import (
     DEPLOYMENTS,
     PODS,
@@ -25,7 +25,7 @@ from fairlead.local.controllers.spec import (
     share_of,
 )
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition, without_condition
-from fairlead.model.intents import Create, Delete, Intent, Patch, PatchStatus, WakeAfter, event
+from fairlead.model.intents import Create, Intent, Patch, PatchStatus, WakeAfter, delete, event
 from fairlead.model.numbers import whole_number
 from fairlead.model.owners import claim, controller_reference
 from fairlead.model.selectors import Selector
@@ -330,7 +330,7 @@ class Rollout:
             yield from self._written(found)
         for found in self._deletes:
             metadata = found.metadata
-            yield Delete(kind=REPLICA_SETS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
+            yield delete(REPLICA_SETS, metadata)
         if self.creates is not None:
             yield self.creates
             name, size = self.creates.body["metadata"]["name"], self.creates.body["spec"]["replicas"]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import (
     ENDPOINT_SLICES,
     NODES,
@@ -23,7 +23,7 @@ from fairlead.local.controllers.spec import (
     ServicePort,
 )
 from fairlead.model.hashes import short_hash
-from fairlead.model.intents import Create, Delete, Intent, Patch
+from fairlead.model.intents import Create, Intent, Patch, delete
 from fairlead.model.owners import controller_reference
 from fairlead.model.selectors import equal_to
 
@@ -56,7 +56,7 @@ def plan_endpoints(seen: ServiceInput, now: datetime) -> list[Intent]:
         intents += _plan_family(seen, family)
     for found in seen.slices:
         if found.address_type not in families:
-            intents.append(_gone(found))
+            intents.append(delete(ENDPOINT_SLICES, found.metadata))
     return intents
 
 
@@ -79,7 +79,7 @@ def _plan_family(seen: ServiceInput, family: str) -> Iterable[Intent]:
         if not slices and spare:
             slices = [spare.pop(0)]
         yield from _plan_slices(seen, family, ports, endpoints, slices)
-    yield from (_gone(found) for found in spare)
+    yield from (delete(ENDPOINT_SLICES, found.metadata) for found in spare)
 
 
 def _named(ports: Ports) -> str:
@@ -104,7 +104,7 @@ def _plan_slices(
     is_last = not endpoints
     for found, kept in packed:
         if not kept and not is_last:
-            yield _gone(found)
+            yield delete(ENDPOINT_SLICES, found.metadata)
             continue
         is_last = is_last and bool(kept)  # one empty slice stays, further ones go
         yield from _changed(seen.service, found, kept, ports)
@@ -136,11 +136,6 @@ def _changed(service: Service, found: EndpointSlice, endpoints: list[Json], port
             patch=patch,
             resource_version=found.metadata.resource_version,
         )
-
-
-def _gone(found: EndpointSlice) -> Delete:
-    metadata = found.metadata
-    return Delete(kind=ENDPOINT_SLICES, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
 
 
 def _slice(service: Service, family: str, ports: Ports, endpoints: list[Json], taken: set[str]) -> Json:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import CLAIMS, PODS, Claim, ControllerPod, Json
 from fairlead.model.intents import Create, Intent, event
 from fairlead.model.owners import controller_reference, is_controlled_by

@@ -13,9 +13,9 @@ import msgspec
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import NODES, PODS, ControllerPod, Node, NodeTaint
-from fairlead.model.intents import Delete, Intent, PatchStatus, WakeAfter, event
+from fairlead.model.intents import Intent, PatchStatus, WakeAfter, delete, event
 from fairlead.model.taints import NO_EXECUTE
 from fairlead.model.times import parse_time, rfc3339
 
@@ -41,7 +41,7 @@ def plan_eviction(seen: TaintedPodInput, now: datetime) -> list[Intent]:
         return [WakeAfter(seconds=(due - now).total_seconds())]
     disruption = plan_disruption(pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", now)
     return disruption or [
-        Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
+        delete(PODS, metadata),
         event(PODS, metadata, "TaintManagerEviction", f"Marking for deletion Pod {metadata.key}", reporter=REPORTER),
     ]
 

@@ -18,9 +18,8 @@ from fairlead.cluster.controller import Controller, TemporaryError
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.shell import SETTLE_S
-from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.discovery import Catalogue, discover
-from fairlead.local.controllers.mirrors import Mirrors
+from fairlead.local.controllers.mirrors import ControllerContext, Mirrors
 from fairlead.local.controllers.spec import CUSTOM_KINDS
 from fairlead.model.intents import Delete, Intent, WakeAfter
 from fairlead.model.kinds import Kind

@@ -19,11 +19,11 @@ from typing import Any, Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import BURST, SETTLE_S, claimed_keys
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import JOBS, PODS, ControllerPod, Job, parse_selector
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition
 from fairlead.model.hashes import short_hash
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
+from fairlead.model.intents import Create, Intent, WakeAfter, delete, event
 from fairlead.model.numbers import index_ranges, whole_number
 from fairlead.model.owners import claim, drop_finalizer
 from fairlead.model.selectors import Selector
@@ -89,9 +89,7 @@ def _plan_finished(job: Job, now: datetime) -> list[Intent]:
     if left_s > 0:
         return [WakeAfter(seconds=left_s)]
     metadata = job.metadata
-    return [
-        Delete(kind=JOBS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, propagation="Foreground")
-    ]
+    return [delete(JOBS, metadata, propagation="Foreground")]
 
 
 # --- counting ---------------------------------------------------------------------------------------------
@@ -508,7 +506,7 @@ class Crew:
     def _delete(self, pod: ControllerPod) -> None:
         metadata = pod.metadata
         self.changes += [
-            Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
+            delete(PODS, metadata),
             event(JOBS, self._job.metadata, "SuccessfulDelete", f"Deleted pod: {metadata.name}"),
         ]
 

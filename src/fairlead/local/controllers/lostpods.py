@@ -12,10 +12,10 @@ from typing import Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import SETTLE_S
-from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.evictions import DISRUPTED, plan_disruption
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import NODES, PODS, ControllerPod, Node
-from fairlead.model.intents import Delete, Intent, WakeAfter
+from fairlead.model.intents import Delete, Intent, WakeAfter, delete
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
@@ -50,7 +50,7 @@ def plan_lost_pod(seen: LostPodInput, now: datetime) -> list[Intent]:
 
 def _gone(pod: ControllerPod) -> Delete:
     metadata = pod.metadata
-    return Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, grace_s=0)
+    return delete(PODS, metadata, grace_s=0)
 
 
 def lost_pod_controller(context: ControllerContext, quarantine_s: float) -> Controller:

@@ -6,6 +6,7 @@ plural, whoever's struct it was mirrored with.
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fairlead.cluster.backoff import Rng
@@ -14,6 +15,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.indexes import INDEXES, claimable
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Index, Mirror
+from fairlead.cluster.shell import ShellContext
 from fairlead.cluster.watch import T, Watch
 from fairlead.local.controllers.spec import PODS, ControllerPod
 from fairlead.model.kinds import Kind
@@ -71,3 +73,10 @@ class Mirrors:
         async with asyncio.TaskGroup() as tasks:
             for mirror in (*self, *self._narrow):
                 tasks.create_task(mirror.run(), name=f"mirror: {mirror.kind.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerContext(ShellContext):
+    """What every workload controller is built from: the shell's context, with mirrors of all kinds."""
+
+    mirrors: Mirrors

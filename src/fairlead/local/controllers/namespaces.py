@@ -14,8 +14,8 @@ import msgspec
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.shell import SETTLE_S
-from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.discovery import discover
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import NAMESPACES, PODS, Namespace
 from fairlead.local.controllers.statuses import plan_status, with_condition
 from fairlead.model.intents import Delete, Intent, Replace, WakeAfter

@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import LEASES, NODES, PODS, ControllerPod, Node, NodeTaint
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter, event
 from fairlead.model.kinds import Lease

@@ -12,7 +12,7 @@ from typing import Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import SETTLE_S
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import CLAIMS, PODS, VOLUMES, ApiObject, ControllerPod, Workload
 from fairlead.model.intents import Intent, WakeAfter
 from fairlead.model.owners import drop_finalizer

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.shell import BURST, claimed_keys
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import (
     PODS,
     REPLICA_SETS,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from fairlead.local.controllers.spec import REVISIONS, ControllerRevision
 from fairlead.model.hashes import short_hash
-from fairlead.model.intents import Create, Delete, Intent, Patch
+from fairlead.model.intents import Create, Intent, Patch, delete
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.owners import controller_reference
@@ -98,4 +98,4 @@ def plan_history(held: Iterable[ControllerRevision], live: Collection[str], limi
     idle = sorted((found for found in held if found.metadata.name not in live), key=lambda found: found.revision)
     for found in idle[: max(0, len(idle) - (10 if limit is None else limit))]:
         metadata = found.metadata
-        yield Delete(kind=REVISIONS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
+        yield delete(REVISIONS, metadata)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import claimed_keys
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.replicasets import available_in_s, is_available
 from fairlead.local.controllers.revisions import HASH, Revision, plan_history, plan_revision, template_of
 from fairlead.local.controllers.spec import (
@@ -28,7 +28,7 @@ from fairlead.local.controllers.spec import (
     parse_selector,
 )
 from fairlead.local.controllers.statuses import plan_status
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
+from fairlead.model.intents import Create, Intent, WakeAfter, delete, event
 from fairlead.model.owners import claim, controller_reference
 from fairlead.model.selectors import Selector
 from fairlead.model.templates import pod_body
@@ -185,9 +185,7 @@ class Ordinals:
                 is_needed = number is None or number in self._ordinals or number in self._pods
                 if not is_needed and found.metadata.deletion_timestamp is None:
                     metadata = found.metadata
-                    self.changes.append(
-                        Delete(kind=CLAIMS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
-                    )
+                    self.changes.append(delete(CLAIMS, metadata))
 
     # -- as intents -----------------------------------------------------------------------------------------
 
@@ -258,7 +256,7 @@ class Ordinals:
         metadata, owner = pod.metadata, self._owner.metadata
         note = f"Delete Pod {metadata.name} in StatefulSet {owner.name} successful"
         self.changes += [
-            Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
+            delete(PODS, metadata),
             event(STATEFUL_SETS, owner, "SuccessfulDelete", note),
         ]
 

@@ -14,7 +14,7 @@ from typing import Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import SETTLE_S
-from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import CLAIMS, STORAGE_CLASSES, VOLUMES, Claim, Json, StorageClass, Volume
 from fairlead.local.controllers.statuses import plan_status
 from fairlead.model.intents import Create, Delete, Intent, Patch, RecordEvent, WakeAfter, event

@@ -1,18 +1,16 @@
-"""CheckNodeCondition: a node that is not ready, is out of disk or network, or is cordoned is refused.
-
-A condition that a node does not report refuses nothing; one reported as Unknown does. As the seed has it tolerations
-are not looked at, not even for the cordon; beside taints they are, so that DaemonSets go where Kubernetes lets them.
-"""
+"""Predicates as they were in Kubernetes 1.13 and as the seed asks for them: node conditions read directly."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
+from fairlead.model.resources import is_best_effort
 from fairlead.model.taints import CORDON, NO_SCHEDULE, Taint, is_tolerated
 
 # Each condition, what it must be if it is reported, and the reason otherwise.
@@ -33,6 +31,13 @@ TAINTS: Final = {
 
 
 class CheckNodeCondition(Predicate):
+    """A node that is not ready, is out of disk or network, or is cordoned is refused.
+
+    A condition that a node does not report refuses nothing; one reported as Unknown does. As the seed has it
+    tolerations are not looked at, not even for the cordon; beside taints they are, so that DaemonSets go where
+    Kubernetes lets them.
+    """
+
     name = "CheckNodeCondition"
     cordon_reason = "node(s) were unschedulable"
     wakeup_events = frozenset(
@@ -64,3 +69,49 @@ class CheckNodeCondition(Predicate):
         if tolerations and is_tolerated(CORDON, tolerations):
             return failed
         return (*failed, Failed(self.cordon_reason, view.take(view.table.cordoned_N), True))
+
+
+class Pressure(Predicate):
+    """Nodes short of memory, disk or process numbers are refused; unknown or unreported pressure is none.
+
+    Memory pressure refuses only pods without requests and limits, since those are the first to be evicted.
+    """
+
+    condition: ClassVar[str]
+    reason: ClassVar[str]
+    taint: ClassVar[Taint]
+    wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_CONDITIONS_CHANGED})
+
+    def __init__(self, *, tolerated: bool = False) -> None:
+        """`tolerated`: pods that tolerate the taint of this pressure are let past it."""
+        self._tolerated = tolerated
+
+    def refusals(self, view: View, request: Request) -> Sequence[Failed]:
+        if self._tolerated and is_tolerated(self.taint, request.tolerations):
+            return ()
+        under = [(self.condition, "True") in conditions for conditions in view.table.condition_sets]
+        return (Failed(self.reason, np.array(under, dtype=np.bool_)[view.take(view.table.condition_set_N)], True),)
+
+
+class CheckNodeMemoryPressure(Pressure):
+    name = "CheckNodeMemoryPressure"
+    condition = "MemoryPressure"
+    reason = "node(s) had memory pressure"
+    taint = Taint(key="node.kubernetes.io/memory-pressure", effect=NO_SCHEDULE)
+
+    def applies(self, table: NodeTable, request: Request) -> bool:
+        return is_best_effort(request.pod)
+
+
+class CheckNodePIDPressure(Pressure):
+    name = "CheckNodePIDPressure"
+    condition = "PIDPressure"
+    reason = "node(s) had pid pressure"
+    taint = Taint(key="node.kubernetes.io/pid-pressure", effect=NO_SCHEDULE)
+
+
+class CheckNodeDiskPressure(Pressure):
+    name = "CheckNodeDiskPressure"
+    condition = "DiskPressure"
+    reason = "node(s) had disk pressure"
+    taint = Taint(key="node.kubernetes.io/disk-pressure", effect=NO_SCHEDULE)
