@@ -7,6 +7,7 @@ import msgspec
 
 from fairlead.cli.report import html, table_lines
 from fairlead.tasks.reports import Pair, blame, kdoctor_report, summarize
+from fairlead.tasks.rounds import MISSED_ROUND
 from fairlead.tasks.spec import TaskReport
 from tests.tasks.kit import make_task
 
@@ -156,6 +157,13 @@ def test_the_table_names_rounds_silent_nodes_and_the_culprit() -> None:
     )
     assert "node-9: did not report" in text
     assert "node-2 (destination)" in text
+
+
+def test_a_missed_round_is_not_said_to_have_started() -> None:
+    status = history("fail")
+    status["history"][0]["failureReason"] = MISSED_ROUND
+    lines = table_lines(summarize("NetReach", make_task(status=status), []))
+    assert f"  round 1: fail ({MISSED_ROUND}), was due 2026-01-01T00:00:00Z" in list(lines)
 
 
 def test_a_round_to_come_is_not_said_to_have_started_and_success_needs_no_cause() -> None:

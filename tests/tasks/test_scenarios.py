@@ -145,6 +145,14 @@ async def test_s43_a_create_without_an_answer_is_sent_again_only_while_its_task_
     assert len(sent) == sends
 
 
+def test_s68_the_metrics_of_a_task_show_no_verdict_on_its_predecessor() -> None:
+    registry = CollectorRegistry()
+    metrics, labels = TaskMetrics(registry), {"kind": "NetReach", "task": "a"}
+    for status, value in ({"lastRoundStatus": "succeed"}, 1.0), ({"lastRoundStatus": "fail"}, 0.0), ({}, None):
+        metrics.observe("NetReach", make_task(status=status))
+        assert registry.get_sample_value("fairlead_task_last_round_succeeded", labels) == value
+
+
 def test_s18_a_round_has_its_whole_time_from_its_planned_start() -> None:
     late = {**SPEC, "schedule": {"schedule": "2 5", "roundTimeoutMinute": 3, "roundNumber": 1}}
     world = World(make_task(spec=late))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from html import escape
 
 from fairlead.tasks.reports import AgentResult, Matrix, Summary
+from fairlead.tasks.rounds import MISSED_ROUND
 
 MOST_COLUMNS = 12
 """Destinations that a terminal shows side by side; the page shows all."""
@@ -15,6 +16,7 @@ def table_lines(summary: Summary) -> Iterator[str]:
     for record in summary.rounds:
         why = f" ({record.failure_reason})" if record.failure_reason else ""
         verb = "starts" if record.status == "notstarted" else "started"
+        verb = "was due" if record.failure_reason == MISSED_ROUND else verb
         yield f"  round {record.round_number}: {record.status}{why}, {verb} {record.start_time}"
         for agent in record.agents:
             yield f"    {agent.node or '?'}: {agent.result}, {_agent_words(agent)}"

@@ -41,6 +41,9 @@ class TaskMetrics:
         self._actors.labels(*labels).set(len(task.status.actors))
         if task.status.last_round_status is not None:
             self._succeeded.labels(*labels).set(task.status.last_round_status == "succeed")
+        else:
+            with contextlib.suppress(KeyError):  # of a predecessor of this name
+                self._succeeded.remove(*labels)
         if (created := parse_time_or_none(task.metadata.creation_timestamp)) is not None:
             self._created.labels(*labels).set(created.timestamp())
 
