@@ -13,6 +13,9 @@ from fairlead.model.kinds import Lease
 from fairlead.nodes.node_leases import NodeLeases
 from fairlead.testing.clock import ManualClock
 
+DUE = 0.0
+"""A period after which any lease is due."""
+
 
 @dataclass(slots=True)
 class Server:
@@ -69,7 +72,7 @@ async def test_a_holder_whose_lease_was_taken_does_not_renew_it_and_says_so() ->
     one, two = leases(server, "one", lost), leases(server, "two")
     assert await one.take("n", None)
     assert await two.take("n", server.lease)
-    await one.renew("n")
+    await one.renew("n", period_s=DUE)
     assert server.holder == "two"
     assert lost == ["n"]
     assert not one.has("n")
@@ -80,14 +83,14 @@ async def test_a_lease_that_somebody_deleted_is_made_again_and_one_labelled_by_a
     one = leases(server, "one")
     assert await one.take("n", None)
     server.lease = None
-    await one.renew("n")
+    await one.renew("n", period_s=DUE)
     assert server.holder == "one"
     found = await server.find("n")
     assert found is not None
     metadata = msgspec.structs.replace(found.metadata, labels={"theirs": "x"}, resource_version="77")
     server.lease = msgspec.structs.replace(found, metadata=metadata)
-    await one.renew("n", "node-uid")
-    await one.renew("n", "node-uid")
+    await one.renew("n", "node-uid", DUE)
+    await one.renew("n", "node-uid", DUE)
     found = await server.find("n")
     assert found is not None
     assert found.metadata.labels == {"theirs": "x"}
@@ -140,7 +143,7 @@ async def test_a_lease_is_given_up_though_a_renewal_is_in_flight() -> None:
     one = leases(server, "one")
     assert await one.take("n", None)
     server.gate.clear()
-    renewing = asyncio.create_task(one.renew("n"))
+    renewing = asyncio.create_task(one.renew("n", period_s=DUE))
     await asyncio.sleep(0)
     leaving = asyncio.create_task(one.give_up("n"))
     await asyncio.sleep(0)
@@ -148,3 +151,16 @@ async def test_a_lease_is_given_up_though_a_renewal_is_in_flight() -> None:
     await asyncio.gather(renewing, leaving)
     assert server.holder == ""
     assert one.names() == []
+
+
+async def test_a_lease_that_was_just_taken_is_not_renewed_again() -> None:
+    server = Server()
+    metadata = {"name": "n", "resourceVersion": "7", "ownerReferences": [{"kind": "Node", "name": "n", "uid": "node"}]}
+    server.lease = msgspec.convert({"metadata": metadata, "spec": {"holderIdentity": "other"}}, Lease)
+    mine = leases(server, "me")
+    assert await mine.take("n", server.lease)
+    assert server.version == 1
+    assert await mine.renew("n", "node", 10.0) == 10.0
+    assert server.version == 1
+    assert await mine.renew("n", "made anew", 10.0) is None
+    assert server.version == 2

@@ -115,7 +115,8 @@ class Operations:
 
     async def _look(self, base: BusyBase) -> None:
         now_s = self._clock.elapsed_s()
-        between_s = now_s - base.looked_s
+        # Looks that are late for want of time are no reason to ask for more.
+        between_s = min(now_s - base.looked_s, look_wait_s(now_s - base.changed_s, len(self._bases)))
         base.looked_s = now_s
         is_news = False
         if len(base.operations) > 1:

@@ -9,7 +9,7 @@ replica that was away for too long begins with nothing, whoever the leases name.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -29,7 +29,7 @@ log = structlog.get_logger("fairlead.modules")
 
 TURN_S: Final = 1.0
 SETTLE_S: Final = 0.2
-AT_ONCE: Final = 16
+AT_ONCE: Final = 32
 NEXT_HAND_OVER_S: Final = 5.0
 """The next node is handed over once somebody has the last one, or after this."""
 
@@ -39,6 +39,14 @@ def is_news_of(delta: Delta[Any]) -> bool:
     if delta.old is None or delta.new is None:
         return True
     return isinstance(delta.new, Lease) and delta.new.spec.holder_identity != delta.old.spec.holder_identity
+
+
+def _holder(lease: Lease | None) -> str:
+    return (lease.spec.holder_identity or "") if lease is not None else ""
+
+
+def _renewed(lease: Lease | None) -> str:
+    return (lease.spec.renew_time or "") if lease is not None else ""
 
 
 class Ownership:
@@ -104,15 +112,15 @@ class Ownership:
             self._leaving.add(name)  # from now on: it must not be taken again before it is dropped
             self._tasks.create_task(self._drop(name), name=f"drop {name}")
         serving = {node.name for node in self._nodes if self._titles.has(node.name)} | self._leaving
-        holders = {lease.metadata.name: lease.spec.holder_identity or "" for lease in self._leases}
+        leases = {lease.metadata.name: lease for lease in self._leases}
+        holders = {name: lease.spec.holder_identity or "" for name, lease in leases.items()}
         names = {node.name for node in self._nodes}
         alive = self._members.alive()
         shares = plan_shares(self._members.me, names, alive, holders, serving, self._members.is_alive)
         self._no_lease = {name: at_s for name, at_s in self._no_lease.items() if name not in holders}
         # First those that nobody has renewed for the longest time: others may take them for dead.
-        renewed = {lease.metadata.name: lease.spec.renew_time or "" for lease in self._leases}
-        due = [name for name in shares.take if self._may_try(name, holders)]
-        await self._take_all(sorted(due, key=lambda name: renewed.get(name, "")))
+        due = {name: leases.get(name) for name in shares.take if self._may_try(name, holders)}
+        await self._take_all(dict(sorted(due.items(), key=lambda each: _renewed(each[1]))))
         if shares.hand_over and not self._leaving and self._is_next(holders) and self._tasks is not None:
             self._leaving.add(shares.hand_over[0])
             self._tasks.create_task(self._hand_over(shares.hand_over[0]), name="hand over a node")
@@ -132,15 +140,26 @@ class Ownership:
 
     # -- taking ---------------------------------------------------------------------------------------------
 
-    async def _take_all(self, names: Iterable[str]) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for name in names:
-                tasks.create_task(self._take_up(name), name=f"take {name}")
+    async def _take_all(self, due: Mapping[str, Lease | None]) -> None:
+        """`due`: each node with its lease as the watch last showed it.
 
-    async def _take_up(self, name: str) -> None:
+        First these leases, then, once for all of them, their holders' time: a holder that has come back since has
+        changed the leases, or cannot serve their nodes before it has, and then the version is another.
+        """
+        over = dict.fromkeys(("", self._members.me), True)
+        for holder in {_holder(lease) for lease in due.values()} - over.keys():
+            over[holder] = await self._members.is_over(holder)
+        async with asyncio.TaskGroup() as tasks:
+            for name, lease in due.items():
+                if over[_holder(lease)]:
+                    tasks.create_task(self._take_up(name, lease), name=f"take {name}")
+
+    async def _take_up(self, name: str, lease: Lease | None) -> None:
         async with self._slots:
             try:
-                if await self._take(name) and not await self._serve(name):
+                is_taken = lease is not None and await self._take_over(name, lease)
+                # The watch may be behind, and a lease that it does not show may be there.
+                if (is_taken or await self._take(name)) and not await self._serve(name):
                     await self._titles.give_up(name)
             except ClusterError as problem:
                 log.warning("node not taken", node=name, problem=str(problem))
@@ -154,12 +173,15 @@ class Ownership:
     async def _take(self, name: str) -> bool:
         # The lease first, then its holder's time: a holder that has come back since has changed the lease.
         found = await self._find_lease(name)
-        holder = (found.spec.holder_identity or "") if found is not None else ""
+        holder = _holder(found)
         if holder not in ("", self._members.me) and not await self._members.is_over(holder):
             return False
-        if not await self._titles.take(name, found):
+        return await self._take_over(name, found)
+
+    async def _take_over(self, name: str, lease: Lease | None) -> bool:
+        if not await self._titles.take(name, lease):
             return False
-        log.info("node taken", node=name, before=holder)
+        log.info("node taken", node=name, before=_holder(lease))
         return True
 
     # -- leaving --------------------------------------------------------------------------------------------

@@ -285,7 +285,7 @@ class ArkletProvider:
             name = run.container.name
             known = work.runs.get(name)
             if known is None or known.attempt < run.attempt:
-                work.containers[name] = run.container
+                work.begin(run.container)
                 ip = self._ip(work)
                 # Its install is begun before anybody reads this: one status less to write.
                 first = RunReport(run.attempt, RunPhase.WAITING, reason=reports.INSTALLING)

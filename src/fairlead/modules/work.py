@@ -65,9 +65,21 @@ class PodWork:
     containers: dict[str, Container] = field(default_factory=dict)
     """As the present attempt of each was ordered: the image of a pod may change while an old one is still here."""
 
-    def modules(self) -> dict[str, Module]:
-        found = {each.name: self.containers.get(each.name, each) for each in self.pod.spec.containers}
-        return {name: module_of(each, self.pod.metadata.annotations) for name, each in found.items()}
+    known: tuple[KubeletPod, dict[str, Module]] | None = None
+    """What `modules` last answered, and for which pod."""
+
+    def begin(self, container: Container) -> None:
+        """An attempt of this container was ordered."""
+        self.containers[container.name] = container
+        self.known = None
+
+    def modules(self) -> Mapping[str, Module]:
+        """By container; asked for with every poll."""
+        if self.known is None or self.known[0] is not self.pod:
+            found = {each.name: self.containers.get(each.name, each) for each in self.pod.spec.containers}
+            modules = {name: module_of(each, self.pod.metadata.annotations) for name, each in found.items()}
+            self.known = (self.pod, modules)
+        return self.known[1]
 
     @property
     def has_failed(self) -> bool:

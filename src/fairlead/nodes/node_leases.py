@@ -80,6 +80,7 @@ class NodeLeases:
             return False
         self._known[name] = result.answer
         self._written[name] = number
+        self._noted_s[name] = self._clock.elapsed_s()
         return True
 
     def _next(self, name: str) -> int:
@@ -106,8 +107,8 @@ class NodeLeases:
             return name in self._known and self._written.get(name, 0) > before
 
     async def renew(self, name: str, node_uid: str = "", period_s: float = PERIOD_S) -> float | None:
-        """Once more for its whole duration; a lease that is another's is not touched. Notes that were written within
-        the period were a renewal: then in how many seconds the next is due."""
+        """Once more for its whole duration; a lease that is another's is not touched. Taken, or written with notes,
+        within the period, it was renewed: then in how many seconds the next is due."""
         async with self._lock(name):
             left_s = self._noted_s.get(name, -math.inf) + period_s - self._clock.elapsed_s()
             if left_s > 0 and self._is_owned(name, node_uid):
