@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, settings
 from tests.rigs.kube.build import PROGRAMS, programs_dir
 
 pytest_plugins = ["tests.grouping"]
+# Real servers, and leases of seconds that are renewed in time: not for the worker of a lower priority.
+TIMED: Final = ("modules", "forecasts")
 LEFT_OUT: Final = pytest.StashKey[int]()
 # Building Kubernetes happens inside the first test's set-up where scripts/test has not done it before.
 BUILD_S: Final = 3600
@@ -82,6 +84,8 @@ def _group(item: pytest.Item) -> str:
         return "journeys"  # two clusters of `fairlead up` would give out the same Service addresses of this machine
     if "contract_rig" in getattr(item, "fixturenames", ()):
         return "contract"  # several files about the same two servers
+    if item.path.parent.name in TIMED:
+        return f"{item.path.parent.name}/{item.path.stem}"
     # pytest has no public way to ask for the scope of a test's fixtures.
     definitions: dict[str, Sequence[Any]] = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009
     is_by_file = any(each[-1].scope == "module" and each[-1].baseid for each in definitions.values())
