@@ -423,7 +423,7 @@ class Story:
         if self._sent(kind, "POST", path, body).status == 201:
             self._alive.append((kind.name, f"{path}/{name}"))
             if kind.name == "nodes" and not isinstance(body.get("spec"), dict):
-                self.place.ask("PATCH", f"{path}/{name}", {"spec": {"taints": None}}, MERGE)
+                self._sent(kind, "PATCH", f"{path}/{name}", {"spec": {"taints": None}}, MERGE)
             if "status" in kind.struct.__struct_fields__:
                 self._tell_status(kind, f"{path}/{name}")
 
