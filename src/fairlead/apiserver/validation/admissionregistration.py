@@ -172,8 +172,7 @@ def _rule(rule: Json, path: str) -> Causes:
     if not operations:
         yield field.required(f"{path}.operations")
     if "*" in operations and len(operations) > 1:
-        text = "if '*' is present, must not specify other operations"
-        yield field.invalid(f"{path}.operations", operations, text)
+        yield field.invalid(f"{path}.operations", operations, "if '*' is present, must not specify other operations")
     for index, operation in enumerate(operations):
         yield from field.supported(f"{path}.operations[{index}]", operation, _OPERATIONS)
     for key, called in (("apiGroups", "groups"), ("apiVersions", "versions")):
@@ -181,8 +180,7 @@ def _rule(rule: Json, path: str) -> Causes:
         if not values:
             yield field.required(f"{path}.{key}")
         if "*" in values and len(values) > 1:
-            text = f"if '*' is present, must not specify other API {called}"
-            yield field.invalid(f"{path}.{key}", values, text)
+            yield field.invalid(f"{path}.{key}", values, f"if '*' is present, must not specify other API {called}")
     for index, version in enumerate(rule.get("apiVersions") or ()):
         if not version:
             yield field.required(f"{path}.apiVersions[{index}]")
@@ -213,5 +211,4 @@ def _resources(resources: list[str], path: str) -> Causes:
     if "*/*" in resources and len(resources) > 1:
         yield field.invalid(path, resources, "if '*/*' is present, must not specify other resources")
     if "*" in resources and plain:
-        text = "if '*' is present, must not specify other resources without subresources"
-        yield field.invalid(path, resources, text)
+        yield field.invalid(path, resources, "if '*' is present, must not specify other resources without subresources")

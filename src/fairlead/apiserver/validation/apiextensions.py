@@ -94,8 +94,7 @@ def _afterwards(obj: Json, spec: Json) -> Causes:
         left = {name: index for index, name in enumerate(kept)}
         for version in spec.get("versions") or ():
             if left.pop(version["name"], None) is None and version.get("storage"):
-                text = f"must have the storage version {version['name']}"
-                yield field.invalid("status.storedVersions", kept, text)
+                yield field.invalid("status.storedVersions", kept, f"must have the storage version {version['name']}")
         for name, index in left.items():
             text = (
                 f"missing from spec.versions; {name} was previously a storage version, and must remain in "
@@ -183,8 +182,7 @@ def _versions(given: list[Json] | None) -> Causes:
     if len({version.get("name") for version in versions}) != len(versions):
         yield field.invalid("spec.versions", _shown(given), "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:
-        text = "must have exactly one version marked as storage version"
-        yield field.invalid("spec.versions", _shown(given), text)
+        yield field.invalid("spec.versions", _shown(given), "must have exactly one version marked as storage version")
     first = versions[0].get("name", "") if versions else ""
     if first and (problems := names.label_1035(first)):
         yield field.invalid("spec.version", first, ",".join(problems))

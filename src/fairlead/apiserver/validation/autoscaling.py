@@ -71,8 +71,7 @@ def _metric(metric: Json, path: str) -> Causes:
     if not expected:
         yield field.not_supported(f"{path}.type", kind, known)
     elif expected not in present:
-        detail = "must populate information for the given metric source"
-        yield field.required(f"{path}.{expected}", detail)
+        yield field.required(f"{path}.{expected}", "must populate information for the given metric source")
     if len(present) != 1:
         detail = "must populate the given metric source only"
         yield from (field.forbidden(f"{path}.{each}", detail) for each in present if each != expected)
@@ -103,8 +102,7 @@ def _source(kind: str, source: Json, path: str) -> Causes:
             detail = "must set either a target value for metric or a per-pod target"
             yield field.required(f"{here}.averageValue", detail)
         case "external" if value is not None and average is not None:
-            detail = "may not set both a target value for metric and a per-pod target"
-            yield field.forbidden(f"{here}.value", detail)
+            yield field.forbidden(f"{here}.value", "may not set both a target value for metric and a per-pod target")
         case "pods" if average is None:
             yield field.required(f"{here}.averageValue", "must specify a positive target averageValue")
         case "resource" | "containerResource" if share is None and average is None:
@@ -132,11 +130,9 @@ def _target(target: Json, path: str) -> Causes:
 def _rules(rules: Json, path: str) -> Causes:
     window: Any = rules.get("stabilizationWindowSeconds")
     if window is not None and window < 0:
-        detail = "must be greater than or equal to zero"
-        yield field.invalid(f"{path}.stabilizationWindowSeconds", window, detail)
+        yield field.invalid(f"{path}.stabilizationWindowSeconds", window, "must be greater than or equal to zero")
     if window is not None and window > 3600:
-        detail = "must be less than or equal to 3600"
-        yield field.invalid(f"{path}.stabilizationWindowSeconds", window, detail)
+        yield field.invalid(f"{path}.stabilizationWindowSeconds", window, "must be less than or equal to 3600")
     yield from field.supported_if_set(f"{path}.selectPolicy", rules.get("selectPolicy"), ("Disabled", "Max", "Min"))
     if not rules.get("policies"):
         yield field.required(f"{path}.policies", "must specify at least one Policy")
@@ -148,8 +144,7 @@ def _rules(rules: Json, path: str) -> Causes:
             if policy.get(key, 0) <= 0:
                 yield field.invalid(f"{here}.{key}", policy.get(key, 0), "must be greater than zero")
         if policy.get("periodSeconds", 0) > 1800:
-            detail = "must be less than or equal to 1800"
-            yield field.invalid(f"{here}.periodSeconds", policy["periodSeconds"], detail)
+            yield field.invalid(f"{here}.periodSeconds", policy["periodSeconds"], "must be less than or equal to 1800")
     if rules.get("tolerance") is not None and nanos(rules["tolerance"]) < 0:
         yield field.invalid(f"{path}.tolerance", rules["tolerance"], "must be greater than or equal to 0")
 

@@ -126,8 +126,7 @@ def _indexed(spec: Json, path: str) -> Causes:
     if count is not None and count > _MANY and "backoffLimitPerIndex" in spec:
         above = f"when completions are above {_MANY} and used with backoff limit per index"
         if failed is None:
-            detail = f"must be specified when completions is above {_MANY}"
-            yield field.required(f"{path}.maxFailedIndexes", detail)
+            yield field.required(f"{path}.maxFailedIndexes", f"must be specified when completions is above {_MANY}")
         for key, value in (("parallelism", parallel), ("maxFailedIndexes", failed)):
             if value is not None and value > 10_000:
                 yield field.invalid(f"{path}.{key}", value, f"must be less than or equal to 10000 {above}")
@@ -145,8 +144,7 @@ def _failure_policy(spec: Json, path: str) -> Causes:
             yield field.required(f"{here}.action", f"valid values: [{listed}]")
         elif action == "FailIndex":
             if "backoffLimitPerIndex" not in spec:
-                detail = "requires the backoffLimitPerIndex to be set"
-                yield field.invalid(f"{here}.action", action, detail)
+                yield field.invalid(f"{here}.action", action, "requires the backoffLimitPerIndex to be set")
         elif action not in _ACTIONS:
             yield field.not_supported(f"{here}.action", action, _ACTIONS)
         codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
@@ -207,19 +205,16 @@ def _success_policy(spec: Json, mode: str, path: str) -> Causes:
         here, total = f"{path}.rules[{index}]", 0
         succeeded, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
         if succeeded is None and indexes is None:
-            detail = "at least one of succeededCount or succeededIndexes must be specified"
-            yield field.required(here, detail)
+            yield field.required(here, "at least one of succeededCount or succeededIndexes must be specified")
         if indexes is not None:
             total, problem = indexes_of(indexes, count)
             if problem:
-                detail = f"error parsing succeededIndexes: {problem}"
-                yield field.invalid(f"{here}.succeededIndexes", indexes, detail)
+                yield field.invalid(f"{here}.succeededIndexes", indexes, f"error parsing succeededIndexes: {problem}")
         if succeeded is not None:
             least, place = "must be less than or equal to", f"{here}.succeededCount"
             yield from field.nonnegative(place, succeeded)
             if succeeded > count:
-                detail = f"{least} {count} (the number of specified completions)"
-                yield field.invalid(place, succeeded, detail)
+                yield field.invalid(place, succeeded, f"{least} {count} (the number of specified completions)")
             if indexes is not None and succeeded > total:
                 detail = f"{least} {total} (the number of indexes in the specified succeededIndexes field)"
                 yield field.invalid(place, succeeded, detail)
@@ -270,8 +265,7 @@ def _on_update(new: Json, old: Json) -> Causes:
     if spec.get("completionMode") != "Indexed":
         yield from field.immutable("spec.completions", count, were)
     elif count is not None and count != were and count != spec.get("parallelism"):
-        detail = "can only be modified in tandem with spec.parallelism"
-        yield field.invalid("spec.completions", count, detail)
+        yield field.invalid("spec.completions", count, "can only be modified in tandem with spec.parallelism")
     yield from field.immutable("spec.selector", spec.get("selector"), before.get("selector"))
     yield from _same_template(spec, before)
     yield from field.immutable("spec.completionMode", spec.get("completionMode"), before.get("completionMode"))
@@ -307,8 +301,7 @@ def job_status(new: Json, old: Json) -> Causes:
     was, now = _conditions(before), _conditions(status)
     for pair in (("Complete", "Failed"), ("Complete", "FailureTarget")):
         if now.issuperset(pair):
-            detail = f"cannot set {pair[0]}=True and {pair[1]}=true conditions"
-            yield without_value(f"{path}.conditions", detail)
+            yield without_value(f"{path}.conditions", f"cannot set {pair[0]}=True and {pair[1]}=true conditions")
     done, start = status.get("completionTime"), status.get("startTime")
     if done is not None and "Complete" not in now:
         detail = "cannot set completionTime when there is no Complete=True condition"
@@ -328,18 +321,15 @@ def job_status(new: Json, old: Json) -> Causes:
         yield field.required(f"{path}.startTime", "startTime is required for finished job")
     yield from _indexes(status, spec, path)
     if over and status.get("terminating", 0) > 0:
-        detail = "terminating>0 is invalid for finished job"
-        yield field.invalid(f"{path}.terminating", status["terminating"], detail)
+        yield field.invalid(f"{path}.terminating", status["terminating"], "terminating>0 is invalid for finished job")
     if "ready" in status and status["ready"] > status.get("active", 0):
         yield field.invalid(f"{path}.ready", status.get("ready", 0), "cannot set more ready pods than active")
     for other in ("Failed", "FailureTarget"):
         if now.issuperset(("SuccessCriteriaMet", other)):
-            detail = f"cannot set SuccessCriteriaMet=True and {other}=true conditions"
-            yield without_value(f"{path}.conditions", detail)
+            yield without_value(f"{path}.conditions", f"cannot set SuccessCriteriaMet=True and {other}=true conditions")
     for end in ("Failed", "Complete", "FailureTarget"):
         if end in was and end not in now:
-            detail = f"cannot disable the terminal {end}=True condition"
-            yield without_value(f"{path}.conditions", detail)
+            yield without_value(f"{path}.conditions", f"cannot disable the terminal {end}=True condition")
     for key in ("failed", "succeeded"):
         if status.get(key, 0) < before.get(key, 0):
             yield field.invalid(f"{path}.{key}", status.get(key, 0), f"cannot decrease the {key} counter")
@@ -410,13 +400,11 @@ def _cron_spec(spec: Json, before: Json | None) -> Causes:
     if before is None or before.get("timeZone") != spec.get("timeZone"):
         yield from _time_zone("spec.timeZone", spec.get("timeZone"))
     policies = ("Allow", "Forbid", "Replace")
-    if spec.get("concurrencyPolicy") not in policies:
-        yield from field.one_of("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), policies)
+    yield from field.one_of("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), policies)
     body = (spec.get("jobTemplate") or {}).get("spec") or {}
     yield from job_spec(body, "spec.jobTemplate.spec")
     if body.get("selector") is not None:
-        detail = "`selector` will be auto-generated"
-        yield field.invalid("spec.jobTemplate.spec.selector", body["selector"], detail)
+        yield field.invalid("spec.jobTemplate.spec.selector", body["selector"], "`selector` will be auto-generated")
     if body.get("manualSelector"):
         yield field.not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false"))
     for key in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):

@@ -261,8 +261,7 @@ def _attribute(attribute: Json, path: str) -> Causes:
         yield field.too_long(f"{path}.string", _MOST_TEXT)
     if version is not None:
         if not _VERSION.fullmatch(version):
-            why = "must be a string compatible with semver.org spec 2.0.0"
-            yield field.invalid(f"{path}.version", version, why)
+            yield field.invalid(f"{path}.version", version, "must be a string compatible with semver.org spec 2.0.0")
         if len(version.encode()) > _MOST_TEXT:
             yield field.too_long(f"{path}.version", _MOST_TEXT)
     if not attribute:

@@ -94,8 +94,7 @@ def _csi_driver_spec(spec: Json) -> Causes:
         if audience in audiences:
             yield field.duplicate(f"{path}.audience", audience)
         elif seconds is not None and seconds < 600:
-            text = "may not specify a duration less than 10 minutes"
-            yield field.invalid(f"{path}.expirationSeconds", seconds, text)
+            yield field.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
         elif seconds is not None and seconds > 2**32:
             text = "may not specify a duration larger than 2^32 seconds"
             yield field.invalid(f"{path}.expirationSeconds", seconds, text)

@@ -289,8 +289,7 @@ def _plain(schema: Json, path: str, place: _Place) -> Causes:
         if schema.get(key) is not None if key in ("additionalItems", "dependencies", "$ref") else schema.get(key):
             yield field.forbidden(f"{path}.{key}", f"{key} is not supported")
     if kind == "null":
-        text = "type cannot be set to null, use nullable as an alternative"
-        yield field.forbidden(f"{path}.type", text)
+        yield field.forbidden(f"{path}.type", "type cannot be set to null, use nullable as an alternative")
     if isinstance(schema.get("items"), list) and schema["items"]:
         yield field.forbidden(f"{path}.items", "items must be a schema object and not an array")
     if place.in_meta and schema.get("x-kubernetes-embedded-resource"):
@@ -359,8 +358,7 @@ def _keyed(schema: Json, path: str) -> Causes:
             yield from _keys(keys, items.get("properties") or {}, path)
     if kind in ("set", "map") and isinstance(items, dict):
         if items.get("nullable"):
-            text = f"cannot be nullable when x-kubernetes-list-type is {kind}"
-            yield field.forbidden(f"{path}.items.nullable", text)
+            yield field.forbidden(f"{path}.items.nullable", f"cannot be nullable when x-kubernetes-list-type is {kind}")
         if kind == "map":
             yield from _required_keys(keys, items, path)
 

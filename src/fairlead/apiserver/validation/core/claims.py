@@ -48,8 +48,7 @@ def _data_source(given: Json, path: str) -> Causes:
     yield from (field.required(f"{path}.{key}") for key in ("name", "kind") if not given.get(key))
     group, kind = given.get("apiGroup") or "", given.get("kind", "")
     if not group and kind != "PersistentVolumeClaim":
-        detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-        yield field.invalid(path, kind, detail)
+        yield field.invalid(path, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
     if group:
         yield from field.malformed(f"{path}.apiGroup", group, names.subdomain)
     space = given.get("namespace")

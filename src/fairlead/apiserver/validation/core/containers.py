@@ -133,10 +133,7 @@ def _container(container: Json, around: Around, path: str) -> Causes:
             yield from (field.invalid(f"{path}.name", name, text) for text in problems)
     if not container.get("image"):
         yield field.required(f"{path}.image")
-    if container.get("terminationMessagePolicy") not in _MESSAGES:
-        yield from field.one_of(
-            f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _MESSAGES
-        )
+    yield from field.one_of(f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _MESSAGES)
     if "ports" in container:
         yield from _ports(container["ports"], f"{path}.ports")
     if "env" in container:
@@ -147,8 +144,7 @@ def _container(container: Json, around: Around, path: str) -> Causes:
         yield from mounts(container, around.volumes, path)
     if "volumeDevices" in container:
         yield from devices(container, around.volumes, path)
-    if container.get("imagePullPolicy") not in _PULL:
-        yield from field.one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL)
+    yield from field.one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL)
     yield from requirements(container["resources"], f"{path}.resources", around.claims)
     if "resizePolicy" in container:
         yield from _resizing(container["resizePolicy"], around.restart, f"{path}.resizePolicy")
@@ -160,8 +156,7 @@ def _restarting(container: Json, path: str) -> Causes:
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
     if policy is None:
         if rules:
-            detail = "must specify restartPolicy when restart rules are used"
-            yield field.required(f"{path}.restartPolicy", detail)
+            yield field.required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used")
     elif policy not in _RESTART:
         yield field.not_supported(f"{path}.restartPolicy", policy, _RESTART)
     if len(rules) > 20:
@@ -188,8 +183,7 @@ def _resizing(policies: list[Json], restart: str, path: str) -> Causes:
         yield from field.one_of(path, resource, ("cpu", "memory"))
         yield from field.one_of(path, policy_name, ("NotRequired", "RestartContainer"))
         if restart == "Never" and policy_name != "NotRequired":
-            detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
-            yield field.invalid(path, policy_name, detail)
+            yield field.invalid(path, policy_name, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 
 
 def _ports(ports: list[Json], path: str) -> Causes:
@@ -210,8 +204,7 @@ def _ports(ports: list[Json], path: str) -> Causes:
             yield from field.malformed(f"{path}[{index}].containerPort", number, names.port_number)
         if host and not 0 < host < 65536:
             yield from field.malformed(f"{path}[{index}].hostPort", host, names.port_number)
-        if port.get("protocol") not in _PROTOCOLS:
-            yield from field.one_of(f"{path}[{index}].protocol", port.get("protocol"), _PROTOCOLS)
+        yield from field.one_of(f"{path}[{index}].protocol", port.get("protocol"), _PROTOCOLS)
 
 
 def _host_ports(given: list[Json], path: str) -> Causes:
@@ -313,8 +306,7 @@ def _lifecycle(lifecycle: Json, around: Around, path: str) -> Causes:
         if kind in lifecycle:
             yield from _handler(lifecycle[kind], around, f"{path}.{kind}")
     if "stopSignal" in lifecycle and not around.has_os:
-        detail = "may not be set for containers with empty `spec.os.name`"
-        yield field.forbidden(f"{path}.stopSignal", detail)
+        yield field.forbidden(f"{path}.stopSignal", "may not be set for containers with empty `spec.os.name`")
 
 
 def _probe(probe: Json, kind: str, around: Around, path: str) -> Causes:

@@ -30,8 +30,7 @@ def _node(obj: Json) -> Causes:
     for index, block in enumerate(blocks):
         yield from field.malformed(f"spec.podCIDRs[{index}]", block, names.cidr)
     if len(blocks) > 1 and (len(blocks) > 2 or len({":" in block for block in blocks}) < 2):
-        detail = "may specify no more than one CIDR for each IP family"
-        yield field.invalid("spec.podCIDRs", blocks, detail)
+        yield field.invalid("spec.podCIDRs", blocks, "may specify no more than one CIDR for each IP family")
 
 
 def _node_resources(status: Json) -> Causes:

@@ -44,8 +44,7 @@ def _spec(spec: Json, name: str) -> Causes:
         yield from _affinity(affinity)
     yield from _source(spec, name)
     if (spec.get("hostPath") or {}).get("path", "x").rstrip("/") == "" and policy == "Recycle":
-        detail = "may not be 'recycle' for a hostPath mount of '/'"
-        yield field.forbidden("spec.persistentVolumeReclaimPolicy", detail)
+        yield field.forbidden("spec.persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
     storage_class = spec.get("storageClassName")
     if storage_class:
         yield from field.malformed("spec.storageClassName", storage_class, names.subdomain)

@@ -18,11 +18,9 @@ def pod_status(new: Json, old: Json) -> Causes:
     if nominated and nominated != before.get("nominatedNodeName", ""):
         yield from field.malformed("status.nominatedNodeName", nominated, names.subdomain)
         if old["spec"].get("nodeName"):
-            text = "may not be set on pods that are already bound to a node"
-            yield field.forbidden("status.nominatedNodeName", text)
+            yield field.forbidden("status.nominatedNodeName", "may not be set on pods that are already bound to a node")
     if status.get("observedGeneration", 0) < 0:
-        text = "must be a non-negative integer"
-        yield field.invalid("status.observedGeneration", status["observedGeneration"], text)
+        yield field.invalid("status.observedGeneration", status["observedGeneration"], "must be a non-negative integer")
     yield from field.immutable("status.qosClass", status.get("qosClass", ""), before.get("qosClass", ""))
     yield from _states(status, before, old["spec"], "containerStatuses", "containers")
     yield from _states(status, before, old["spec"], "initContainerStatuses", "initContainers")
@@ -103,8 +101,7 @@ def _states(status: Json, before: Json, spec: Json, key: str, containers: str) -
             continue
         index, present = now.get(previous.get("name"), (0, None))
         if present is not None and (present.get("state") or {}).get("terminated") is None:
-            text = "may not be transitioned to non-terminated state"
-            yield field.forbidden(f"status.{key}[{index}].state", text)
+            yield field.forbidden(f"status.{key}[{index}].state", "may not be transitioned to non-terminated state")
 
 
 def _addresses(status: Json, before: Json, one: str, many: str) -> Causes:

@@ -98,8 +98,7 @@ def annotations(given: Json, spec: Json, path: str) -> Causes:
             if not any(each.get("name") == name for kind in _CONTAINERS for each in spec.get(kind) or ()):
                 yield field.invalid(f"{path}[{key}]", name, "container not found")
             if value not in ("", "runtime/default", "unconfined") and not value.startswith("localhost/"):
-                detail = f"invalid AppArmor profile name: {json.dumps(value)}"
-                yield field.invalid(f"{path}[{key}]", value, detail)
+                yield field.invalid(f"{path}[{key}]", value, f"invalid AppArmor profile name: {json.dumps(value)}")
 
 
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
@@ -147,10 +146,8 @@ def pod_spec(spec: Json, path: str, pod_name: str = "") -> Causes:
     if "resources" in spec:
         yield from _resources(spec, claims, path)
     yield from _host_network(spec, path, is_pod=bool(pod_name))
-    if spec.get("restartPolicy") not in _RESTART:
-        yield from field.one_of(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
-    if spec.get("dnsPolicy") not in _DNS:
-        yield from field.one_of(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
+    yield from field.one_of(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
+    yield from field.one_of(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
     if "nodeSelector" in spec:
         yield from metadata.labels(spec["nodeSelector"], f"{path}.nodeSelector")
     if spec.get("securityContext") or spec.get("hostPID"):
@@ -215,8 +212,7 @@ def _claims(given: list[Json], path: str) -> Causes:
             detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
             yield field.invalid(here, shown, detail)
         if not keys:
-            detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            yield field.invalid(here, shown, detail)
+            yield field.invalid(here, shown, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
         for key in keys:
             yield from field.malformed(f"{here}.{key}", claim[key], names.subdomain)
 
@@ -300,8 +296,7 @@ def _host_network(spec: Json, path: str, is_pod: bool) -> Causes:
                 host = port.get("hostPort", 0)
                 if (is_pod or host) and host != port.get("containerPort", 0):
                     here = f"{path}.containers[{index}].ports[{at}].hostPort"
-                    text = "must match `containerPort` when `hostNetwork` is true"
-                    yield field.invalid(here, host, text)
+                    yield field.invalid(here, host, "must match `containerPort` when `hostNetwork` is true")
 
 
 def _dns(spec: Json, path: str) -> Causes:

@@ -320,8 +320,7 @@ def _projected(source: Json, path: str) -> Errors:
 def _token(part: Json, path: str, whole: str) -> Causes:
     seconds = part.get("expirationSeconds", 3600)
     if seconds < 600:
-        detail = "may not specify a duration less than 10 minutes"
-        yield field.invalid(f"{path}.expirationSeconds", seconds, detail)
+        yield field.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
     if seconds > 1 << 32:
         yield field.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
     if not part.get("path"):
@@ -393,8 +392,7 @@ def mounts(container: Json, known: Mapping[str, Json], path: str) -> Causes:
             yield from descending(part, f"{whole}.subPath")
         if expression:
             if part:
-                detail = "subPathExpr and subPath are mutually exclusive"
-                yield field.invalid(f"{here}.subPathExpr", expression, detail)
+                yield field.invalid(f"{here}.subPathExpr", expression, "subPathExpr and subPath are mutually exclusive")
             yield from descending(expression, f"{whole}.subPathExpr")
         if "mountPropagation" in mount:
             yield from _propagation(mount["mountPropagation"], container, f"{whole}.mountPropagation")
@@ -406,8 +404,7 @@ def _propagation(propagation: str, container: Json, path: str) -> Causes:
     allowed = ("Bidirectional", "HostToContainer", "None")
     yield from [] if propagation in allowed else [field.not_supported(path, propagation, allowed)]
     if propagation == "Bidirectional" and not (container.get("securityContext") or {}).get("privileged"):
-        detail = "Bidirectional mount propagation is available only to privileged containers"
-        yield field.forbidden(path, detail)
+        yield field.forbidden(path, "Bidirectional mount propagation is available only to privileged containers")
 
 
 def _read_only(mount: Json, path: str) -> Causes:
