@@ -189,7 +189,8 @@ def _rule(rule: Json, path: str) -> Causes:
 
 
 def _resources(resources: list[str], path: str) -> Causes:
-    yield from [] if resources else [field.required(path)]
+    if not resources:
+        yield field.required(path)
     all_below: set[str] = set()  # x/*
     below_all: set[str] = set()  # */x
     plain = False

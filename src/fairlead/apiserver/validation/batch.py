@@ -136,7 +136,8 @@ def _failure_policy(spec: Json, path: str) -> Causes:
     rules = spec["podFailurePolicy"].get("rules") or ()
     pod = (spec.get("template") or {}).get("spec") or {}
     containers = {each.get("name") for kind in ("containers", "initContainers") for each in pod.get(kind) or ()}
-    yield from ([field.too_many(f"{path}.rules", len(rules), 20)] if len(rules) > 20 else [])
+    if len(rules) > 20:
+        yield field.too_many(f"{path}.rules", len(rules), 20)
     for index, rule in enumerate(rules):
         here, action = f"{path}.rules[{index}]", rule.get("action", "")
         if not action:
@@ -158,7 +159,8 @@ def _failure_policy(spec: Json, path: str) -> Causes:
 
 
 def _pod_conditions(patterns: Sequence[Json], path: str) -> Causes:
-    yield from ([field.too_many(path, len(patterns), 20)] if len(patterns) > 20 else [])
+    if len(patterns) > 20:
+        yield field.too_many(path, len(patterns), 20)
     for index, pattern in enumerate(patterns):
         here, kind, status = f"{path}[{index}]", pattern.get("type", ""), pattern.get("status", "")
         yield from field.malformed(f"{here}.type", kind, names.qualified)

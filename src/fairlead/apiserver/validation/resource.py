@@ -100,9 +100,7 @@ def _alternative(request: Json, path: str) -> Causes:
 
 def _device_request(request: Json, path: str) -> Causes:
     name = request.get("deviceClassName", "")
-    yield from [] if name else [field.required(f"{path}.deviceClassName")]
-    if name:
-        yield from field.malformed(f"{path}.deviceClassName", name, names.subdomain)
+    yield from field.mandatory(f"{path}.deviceClassName", name, names.subdomain)
     yield from _each(request.get("selectors"), _MOST, _selector, f"{path}.selectors")
     count = request.get("count", 0)
     match request.get("allocationMode"):

@@ -33,7 +33,8 @@ def _frozen(new: Json, old: Json | None, keys: tuple[str, ...]) -> Causes:
     if old is None or not old.get("immutable"):
         return
     text = "field is immutable when `immutable` is set"
-    yield from [] if new.get("immutable") else [field.forbidden("immutable", text)]
+    if not new.get("immutable"):
+        yield field.forbidden("immutable", text)
     yield from (field.forbidden(key, text) for key in keys if new.get(key) != old.get(key))
 
 
@@ -82,6 +83,7 @@ def _json_secret(content: bytes, path: str) -> Errors:
 
 
 def secret(new: Json, old: Json | None) -> Causes:
-    yield from (field.immutable("type", new.get("type"), old.get("type")) if old is not None else [])
+    if old is not None:
+        yield from field.immutable("type", new.get("type"), old.get("type"))
     yield from _frozen(new, old, ("data",))
     yield from _secret_data(new)

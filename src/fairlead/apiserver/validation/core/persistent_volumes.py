@@ -163,7 +163,8 @@ def volume(new: Json, old: Json | None) -> Causes:
         yield from _spec(spec, name)
         return
     before = old["spec"]
-    yield from (_spec(spec, name) if spec != before else [])
+    if spec != before:
+        yield from _spec(spec, name)
     sources = [{kind: each[kind] for kind in _SOURCES if kind in each} for each in (spec, before)]
     if "csi" in sources[0] and "csi" in sources[1] and "controllerExpandSecretRef" not in sources[1]["csi"]:
         # The only part of it that may be added later.

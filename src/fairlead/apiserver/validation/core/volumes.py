@@ -225,7 +225,8 @@ def driver(name: str, path: str) -> Causes:
     if not name:
         yield field.required(path)
         return
-    yield from ([field.too_long(path, 63)] if len(name) > 63 else [])
+    if len(name) > 63:
+        yield field.too_long(path, 63)
     yield from (field.invalid(path, name, text) for text in names.subdomain(name.lower()))
 
 
@@ -402,7 +403,7 @@ def mounts(container: Json, known: Mapping[str, Json], path: str) -> Causes:
 
 def _propagation(propagation: str, container: Json, path: str) -> Causes:
     allowed = ("Bidirectional", "HostToContainer", "None")
-    yield from [] if propagation in allowed else [field.not_supported(path, propagation, allowed)]
+    yield from field.supported(path, propagation, allowed)
     if propagation == "Bidirectional" and not (container.get("securityContext") or {}).get("privileged"):
         yield field.forbidden(path, "Bidirectional mount propagation is available only to privileged containers")
 
