@@ -3,8 +3,6 @@
 Used by preemption. Leaving the trial puts everything back as it was.
 """
 
-from types import TracebackType
-
 import numpy as np
 
 from fairlead.engine.evaluation import Evaluation
@@ -57,9 +55,7 @@ class Trial:
             self._ports = self._ports_on_row()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._statement.rollback()
         for counted, domain in self._lowered:
             counted.domains.count_D[domain] += 1

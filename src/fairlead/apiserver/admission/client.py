@@ -8,7 +8,6 @@ import asyncio
 import base64
 import ssl
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -39,9 +38,7 @@ class WebhookClient:
         self._session = aiohttp.ClientSession(connector=connector(), headers={"User-Agent": "kube-apiserver-admission"})
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._session is not None:
             await self._session.close()
 

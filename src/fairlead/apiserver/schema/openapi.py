@@ -9,20 +9,8 @@ from fairlead.apiserver.json_values import same, token
 from fairlead.apiserver.request.json_errors import quoted
 from fairlead.apiserver.schema.patterns import BadPattern, compiled
 from fairlead.apiserver.schema.scalars import ScalarError, canonical_time, check_base64
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    FieldError,
-    Json,
-    below,
-    duplicate,
-    invalid,
-    required,
-    shown,
-    too_long,
-    too_many,
-    within_bounds,
-)
+from fairlead.apiserver.validation import errors as field
+from fairlead.apiserver.validation.errors import Causes, Errors, FieldError, Json, below
 from fairlead.apiserver.validation.names import subdomain
 
 _NOWHERE = "<nil>"
@@ -109,11 +97,11 @@ def _check_enum(schema: Json, value: Any, path: str) -> Errors:
     allowed = schema.get("enum")
     if not allowed or any(same(value, each) for each in allowed):
         return []
-    texts = [each if isinstance(each, str) else shown(each) for each in allowed]
+    texts = [each if isinstance(each, str) else field.shown(each) for each in allowed]
     supported = ", ".join(
         f'"{each}"' if isinstance(was, str) else quoted(each) for each, was in zip(texts, allowed, strict=True)
     )
-    message = f"Unsupported value: {shown(value)}: supported values: {within_bounds(supported)}"
+    message = f"Unsupported value: {field.shown(value)}: supported values: {field.within_bounds(supported)}"
     return [FieldError("FieldValueNotSupported", path, message)]
 
 
@@ -125,9 +113,9 @@ def _check_object(schema: Json, value: Json, path: str, old: Any) -> Errors:
     found: Errors = []
     least, most = schema.get("minProperties"), schema.get("maxProperties")
     if least is not None and len(value) < least:
-        found.append(invalid(path, len(value), f"{path} in body should have at least {least} properties"))
+        found.append(field.invalid(path, len(value), f"{path} in body should have at least {least} properties"))
     if most is not None and len(value) > most:
-        found.append(too_many(path, len(value), most))
+        found.append(field.too_many(path, len(value), most))
     properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
     before = old if isinstance(old, dict) else {}
     if isinstance(rest, dict):
@@ -137,14 +125,16 @@ def _check_object(schema: Json, value: Json, path: str, old: Any) -> Errors:
     if rest is False:
         message = "in body is a forbidden property"
         found += [
-            invalid(path, name, within_bounds(f"{path}.{name} {message}")) for name in value if name not in properties
+            field.invalid(path, name, field.within_bounds(f"{path}.{name} {message}"))
+            for name in value
+            if name not in properties
         ]
     for name, inner in value.items():
         if name in properties:
             found += check(properties[name], inner, _below(path, name), before.get(name, NEW))
     if schema.get("x-kubernetes-embedded-resource"):
-        found += [required(_below(path, name)) for name in ("apiVersion", "kind") if not value.get(name)]
-    return found + [required(_below(path, name)) for name in schema.get("required") or () if name not in value]
+        found += [field.required(_below(path, name)) for name in ("apiVersion", "kind") if not value.get(name)]
+    return found + [field.required(_below(path, name)) for name in schema.get("required") or () if name not in value]
 
 
 def _check_list(schema: Json, value: list[Any], path: str, old: Any) -> Errors:
@@ -156,9 +146,9 @@ def _check_list(schema: Json, value: list[Any], path: str, old: Any) -> Errors:
             found += check(items, inner, f"{path}[{index}]", before(inner))
     least, most = schema.get("minItems"), schema.get("maxItems")
     if least is not None and len(value) < least:
-        found.append(invalid(path, len(value), f"{path} in body should have at least {least} items"))
+        found.append(field.invalid(path, len(value), f"{path} in body should have at least {least} items"))
     if most is not None and len(value) > most:
-        found.append(too_many(path, len(value), most))
+        found.append(field.too_many(path, len(value), most))
     return [*found, *_check_unique(schema, value, path)]
 
 
@@ -187,13 +177,13 @@ def _check_unique(schema: Json, value: list[Any], path: str) -> Causes:
     for index, item in enumerate(value):
         if kind == "map":
             if not isinstance(item, dict):
-                yield invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map")
+                yield field.invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map")
                 continue
             identity: Any = {key: item[key] for key in keys if key in item}
         else:
             identity = item
         if token(identity) in seen:
-            yield duplicate(f"{path}[{index}]", identity)
+            yield field.duplicate(f"{path}[{index}]", identity)
         seen.add(token(identity))
 
 
@@ -209,11 +199,11 @@ def _check_text(schema: Json, value: str, path: str) -> Errors:
     found: Errors = []
     most, least = schema.get("maxLength"), schema.get("minLength")
     if most is not None and len(value) > most:
-        found.append(too_long(path, most))
+        found.append(field.too_long(path, most))
     if least is not None and len(value) < least:
-        found.append(invalid(path, value, f"{path} in body should be at least {least} chars long"))
+        found.append(field.invalid(path, value, f"{path} in body should be at least {least} chars long"))
     if schema.get("pattern") and not found and not _matches(schema["pattern"], value):
-        found.append(invalid(path, value, f"{path} in body should match '{schema['pattern']}'"))
+        found.append(field.invalid(path, value, f"{path} in body should match '{schema['pattern']}'"))
     form = schema.get("format")
     if form and not _has_format(form, value):
         text = f'Invalid value: "{value}": {path} in body must be of type {form}: "{value}"'
@@ -261,19 +251,19 @@ def _check_number(schema: Json, value: int | float, path: str) -> Causes:
         step, most, least = (None if each is None else int(each) for each in (step, most, least))
     if step is not None:
         if step <= 0:
-            yield invalid(path, step, f"factor MultipleOf declared for {path} must be positive: {step}")
+            yield field.invalid(path, step, f"factor MultipleOf declared for {path} must be positive: {step}")
         elif abs(value / step - round(value / step)) > 1e-9:
-            yield invalid(path, value, f"{path} in body should be a multiple of {step}")
+            yield field.invalid(path, value, f"{path} in body should be a multiple of {step}")
     if most is not None:
         if schema.get("exclusiveMaximum") and value >= most:
-            yield invalid(path, value, f"{path} in body should be less than {most}")
+            yield field.invalid(path, value, f"{path} in body should be less than {most}")
         elif value > most:
-            yield invalid(path, value, f"{path} in body should be less than or equal to {most}")
+            yield field.invalid(path, value, f"{path} in body should be less than or equal to {most}")
     if least is not None:
         if schema.get("exclusiveMinimum") and value <= least:
-            yield invalid(path, value, f"{path} in body should be greater than {least}")
+            yield field.invalid(path, value, f"{path} in body should be greater than {least}")
         elif value < least:
-            yield invalid(path, value, f"{path} in body should be greater than or equal to {least}")
+            yield field.invalid(path, value, f"{path} in body should be greater than or equal to {least}")
 
 
 def _check_range(schema: Json, value: int | float, path: str) -> Errors:

@@ -7,23 +7,10 @@ from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.schema import openapi
 from fairlead.apiserver.schema.patterns import BadPattern, compiled
 from fairlead.apiserver.validation import admissionregistration as webhooks
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation import structural as shape
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    FieldError,
-    Json,
-    below,
-    duplicate,
-    forbidden,
-    immutable,
-    invalid,
-    not_supported,
-    one_of,
-    required,
-    too_many,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, FieldError, Json, below
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
@@ -40,7 +27,7 @@ def _on_create(obj: Json) -> Causes:
     given = spec.get("names") or {}
     name = obj["metadata"].get("name", "")
     if name and name != f"{given.get('plural', '')}.{spec.get('group', '')}":
-        yield invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+        yield field.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
     yield from _spec(spec, given)
     yield from _afterwards(obj, spec)
     yield from _approval(obj["metadata"], spec.get("group", ""))
@@ -50,13 +37,13 @@ def _on_update(new: Json, old: Json) -> Causes:
     spec, before = new["spec"], old["spec"]
     yield from _spec(spec, spec.get("names") or {})
     if _is_established(old):
-        yield from immutable("spec.scope", spec.get("scope"), before.get("scope"))
-        yield from immutable("spec.names.kind", spec["names"].get("kind"), before["names"].get("kind"))
+        yield from field.immutable("spec.scope", spec.get("scope"), before.get("scope"))
+        yield from field.immutable("spec.names.kind", spec["names"].get("kind"), before["names"].get("kind"))
         bundle, was = _bundle(spec), _bundle(before)
         if bundle and not webhooks.bundle_problem(was):
             yield from _bundle_errors(bundle)
-    yield from immutable("spec.group", spec.get("group"), before.get("group"))
-    yield from immutable("spec.names.plural", spec["names"].get("plural"), before["names"].get("plural"))
+    yield from field.immutable("spec.group", spec.get("group"), before.get("group"))
+    yield from field.immutable("spec.names.plural", spec["names"].get("plural"), before["names"].get("plural"))
     yield from _afterwards(new, spec)
 
 
@@ -73,22 +60,22 @@ def _bundle(spec: Json) -> str:
 def _bundle_errors(bundle: str) -> Errors:
     problem = webhooks.bundle_problem(bundle)
     text = f"unable to load root certificates: {problem}"
-    return [invalid("spec.conversion.webhookClientConfig.caBundle", bundle, text)] if problem else []
+    return [field.invalid("spec.conversion.webhookClientConfig.caBundle", bundle, text)] if problem else []
 
 
 def _spec(spec: Json, given: Json) -> Causes:
     group = spec.get("group", "")
     if not group:
-        yield required("spec.group")
+        yield field.required("spec.group")
     elif problems := names.subdomain(group):
-        yield invalid("spec.group", group, ",".join(problems))
+        yield field.invalid("spec.group", group, ",".join(problems))
     elif "." not in group:
-        yield invalid("spec.group", group, "should be a domain with at least one dot")
-    yield from one_of("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
+        yield field.invalid("spec.group", group, "should be a domain with at least one dot")
+    yield from field.one_of("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
     versions = spec.get("versions") or []
     yield from _versions(spec.get("versions"))
     yield from (
-        required(f"spec.names.{key}") for key in ("plural", "singular", "kind", "listKind") if not given.get(key)
+        field.required(f"spec.names.{key}") for key in ("plural", "singular", "kind", "listKind") if not given.get(key)
     )
     yield from _names(given)
     if versions:
@@ -102,23 +89,22 @@ def _spec(spec: Json, given: Json) -> Causes:
 def _afterwards(obj: Json, spec: Json) -> Causes:
     kept = (obj.get("status") or {}).get("storedVersions")
     if not kept:
-        yield invalid("status.storedVersions", None, "must have at least one stored version")
+        yield field.invalid("status.storedVersions", None, "must have at least one stored version")
     else:
         left = {name: index for index, name in enumerate(kept)}
         for version in spec.get("versions") or ():
             if left.pop(version["name"], None) is None and version.get("storage"):
-                text = f"must have the storage version {version['name']}"
-                yield invalid("status.storedVersions", kept, text)
+                yield field.invalid("status.storedVersions", kept, f"must have the storage version {version['name']}")
         for name, index in left.items():
             text = (
                 f"missing from spec.versions; {name} was previously a storage version, and must remain in "
                 f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes "
                 f"{name} from status.storedVersions"
             )
-            yield invalid(f"status.storedVersions[{index}]", name, text)
+            yield field.invalid(f"status.storedVersions[{index}]", name, text)
     if spec.get("preserveUnknownFields"):
         text = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
-        yield invalid("spec.preserveUnknownFields", True, text)
+        yield field.invalid("spec.preserveUnknownFields", True, text)
 
 
 def _approval(meta: Json, group: str) -> Errors:
@@ -129,10 +115,10 @@ def _approval(meta: Json, group: str) -> Errors:
     text = f'protected groups must have approval annotation "{_CONSENT}"'
     see = "see https://github.com/kubernetes/enhancements/pull/1111"
     if not given:
-        return [required(path, f"{text}, {see}")]
+        return [field.required(path, f"{text}, {see}")]
     if given.startswith("unapproved") or re.match(r"[a-z][a-z0-9+.-]*://[^/]", given):
         return []
-    return [invalid(path, given, f'{text} with either a URL or a reason starting with "unapproved", {see}')]
+    return [field.invalid(path, given, f'{text} with either a URL or a reason starting with "unapproved", {see}')]
 
 
 def _names(given: Json) -> Causes:
@@ -141,16 +127,16 @@ def _names(given: Json) -> Causes:
         problems = names.label_1035(name.lower() if mixed else name)
         if name and problems:
             prefix = "may have mixed case, but should otherwise match: " if mixed else ""
-            yield invalid(f"spec.names.{key}", name, prefix + ",".join(problems))
+            yield field.invalid(f"spec.names.{key}", name, prefix + ",".join(problems))
     yield from _labels(given, "shortNames")
     if given.get("kind") and given.get("kind") == given.get("listKind"):
-        yield invalid("spec.names.listKind", given["listKind"], "kind and listKind may not be the same")
+        yield field.invalid("spec.names.listKind", given["listKind"], "kind and listKind may not be the same")
     yield from _labels(given, "categories")
 
 
 def _labels(given: Json, key: str) -> Errors:
     return [
-        invalid(f"spec.names.{key}[{index}]", name, ",".join(problems))
+        field.invalid(f"spec.names.{key}[{index}]", name, ",".join(problems))
         for index, name in enumerate(given.get(key) or ())
         if (problems := names.label_1035(name))
     ]
@@ -181,7 +167,7 @@ def _shown(versions: list[Json] | None) -> list[Json] | None:
 def _versions(given: list[Json] | None) -> Causes:
     versions = given or []
     yield from (
-        required(f"spec.versions[{index}].schema.openAPIV3Schema")
+        field.required(f"spec.versions[{index}].schema.openAPIV3Schema")
         for index, version in enumerate(versions)
         if (version.get("schema") or {}).get("openAPIV3Schema") is None
     )
@@ -189,18 +175,17 @@ def _versions(given: list[Json] | None) -> Causes:
     for index, version in enumerate(versions):
         path, name = f"spec.versions[{index}]", version.get("name", "")
         if problems := names.label_1035(name):
-            yield invalid(f"{path}.name", name, ",".join(problems))
+            yield field.invalid(f"{path}.name", name, ",".join(problems))
         yield from _deprecation(version, f"{path}.deprecationWarning")
         has_status = "status" in (version.get("subresources") or {})
         yield from _parts(version, own, path, "schema", has_status=has_status)
     if len({version.get("name") for version in versions}) != len(versions):
-        yield invalid("spec.versions", _shown(given), "must contain unique version names")
+        yield field.invalid("spec.versions", _shown(given), "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:
-        text = "must have exactly one version marked as storage version"
-        yield invalid("spec.versions", _shown(given), text)
+        yield field.invalid("spec.versions", _shown(given), "must have exactly one version marked as storage version")
     first = versions[0].get("name", "") if versions else ""
     if first and (problems := names.label_1035(first)):
-        yield invalid("spec.version", first, ",".join(problems))
+        yield field.invalid("spec.version", first, ",".join(problems))
 
 
 def _deprecation(version: Json, path: str) -> Errors:
@@ -208,7 +193,7 @@ def _deprecation(version: Json, path: str) -> Errors:
     if warning is None:
         return []
     if not version.get("deprecated"):
-        return [invalid(path, warning, "can only be set for deprecated versions")]
+        return [field.invalid(path, warning, "can only be set for deprecated versions")]
     problems = ["must be <= 256 characters long"] if len(warning.encode()) > 256 else []
     problems += [] if warning else ["must not be an empty string"]
     odd = next((at for at, character in enumerate(warning) if not character.isprintable()), None)
@@ -216,7 +201,7 @@ def _deprecation(version: Json, path: str) -> Errors:
         where = len(warning[:odd].encode())
         text = "must only contain printable UTF-8 characters; non-printable character found at index"
         problems.append(f"{text} {where}")
-    return [invalid(path, warning, problem) for problem in problems]
+    return [field.invalid(path, warning, problem) for problem in problems]
 
 
 _SHARED = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
@@ -245,30 +230,31 @@ def _parts(version: Json, types: set[str], path: str, called: str, *, has_status
 
 def _selectable(fields: list[Json], schema: Json | None, path: str) -> Causes:
     if schema is None:
-        yield invalid(path, "", "may only be set when `version.schema.openAPIV3Schema` is not included")
+        yield field.invalid(path, "", "may only be set when `version.schema.openAPIV3Schema` is not included")
         return
     seen: set[str] = set()
-    for at, field in enumerate(fields):
-        where, here = field.get("jsonPath", ""), f"{path}[{at}].jsonPath"
+    for at, each in enumerate(fields):
+        where, here = each.get("jsonPath", ""), f"{path}[{at}].jsonPath"
         if not where:
-            yield required(here)
+            yield field.required(here)
             continue
         inner, problem = _at(schema, where)
         if problem:
-            yield invalid(here, where, f"is an invalid path: {problem}")
+            yield field.invalid(here, where, f"is an invalid path: {problem}")
             continue
         if where.split(".")[1] == "metadata":
-            yield invalid(here, where, "must not point to fields in metadata")
+            yield field.invalid(here, where, "must not point to fields in metadata")
         if inner.get("type") not in ("string", "boolean", "integer"):
             text = (
                 "must point to a field of type string, boolean or integer. Enum string fields and strings with formats "
                 "are allowed."
             )
-            yield invalid(here, where, text)
+            yield field.invalid(here, where, text)
         if where in seen:
-            yield duplicate(here, where)
+            yield field.duplicate(here, where)
         seen.add(where)
-    yield from ([too_many(path, len(seen), _MOST_SELECTABLE)] if len(seen) > _MOST_SELECTABLE else [])
+    if len(seen) > _MOST_SELECTABLE:
+        yield field.too_many(path, len(seen), _MOST_SELECTABLE)
 
 
 def _at(schema: Json, path: str) -> tuple[Json, str]:
@@ -290,21 +276,21 @@ def _at(schema: Json, path: str) -> tuple[Json, str]:
 
 def _column(column: Json, path: str) -> Causes:
     if not column.get("name"):
-        yield required(f"{path}.name")
+        yield field.required(f"{path}.name")
     kind, form = column.get("type") or "", column.get("format") or ""
     if kind not in _COLUMN_TYPES:
         text = f"must be one of {','.join(_COLUMN_TYPES)}"
-        yield invalid(f"{path}.type", kind, text) if kind else required(f"{path}.type", text)
+        yield field.invalid(f"{path}.type", kind, text) if kind else field.required(f"{path}.type", text)
     if form and form not in _COLUMN_FORMATS:
-        yield invalid(f"{path}.format", form, f"must be one of {','.join(_COLUMN_FORMATS)}")
+        yield field.invalid(f"{path}.format", form, f"must be one of {','.join(_COLUMN_FORMATS)}")
     if not column.get("jsonPath"):
-        yield required(f"{path}.JSONPath")
+        yield field.required(f"{path}.JSONPath")
     yield from _simple_path(column.get("jsonPath") or "", f"{path}.JSONPath")
 
 
 def _simple_path(given: str, path: str) -> Errors:
     is_simple = not given or given.startswith(".")
-    return [] if is_simple else [invalid(path, given, "must be a simple json path starting with .")]
+    return [] if is_simple else [field.invalid(path, given, "must be a simple json path starting with .")]
 
 
 def _scale(scale: Json, path: str) -> Causes:
@@ -315,11 +301,11 @@ def _scale(scale: Json, path: str) -> Causes:
     ):
         given, here = scale.get(key) or "", f"{path}.{key}"
         if not given and key != "labelSelectorPath":
-            yield required(here)
+            yield field.required(here)
         elif problem := _simple_path(given, here):
             yield from problem
         elif given and not given.startswith(roots):
-            yield invalid(here, given, f"should be a json path under {detail}")
+            yield field.invalid(here, given, f"should be a json path under {detail}")
 
 
 def _conversion(spec: Json) -> Causes:
@@ -327,21 +313,21 @@ def _conversion(spec: Json) -> Causes:
     strategy, path = conversion.get("strategy") or "", "spec.conversion"
     if strategy != "None" and spec.get("preserveUnknownFields"):
         text = "must be None if spec.preserveUnknownFields is true"
-        yield invalid(f"{path}.strategy", strategy, text)
-    yield from one_of(f"{path}.strategy", strategy, ("None", "Webhook"))
+        yield field.invalid(f"{path}.strategy", strategy, text)
+    yield from field.one_of(f"{path}.strategy", strategy, ("None", "Webhook"))
     webhook = conversion.get("webhook") or {}
     config, versions = webhook.get("clientConfig"), webhook.get("conversionReviewVersions") or []
     if strategy == "Webhook":
         here = f"{path}.webhookClientConfig"
         if config is None:
-            yield required(here, "required when strategy is set to Webhook")
+            yield field.required(here, "required when strategy is set to Webhook")
         else:
             yield from webhooks.client(config, here)
         yield from webhooks.review_versions(versions, f"{path}.conversionReviewVersions", "")
     else:
         text = "should not be set when strategy is not set to Webhook"
         given = (("webhookClientConfig", config is not None), ("conversionReviewVersions", versions))
-        yield from (forbidden(f"{path}.{key}", text) for key, is_given in given if is_given)
+        yield from (field.forbidden(f"{path}.{key}", text) for key, is_given in given if is_given)
 
 
 # --- structural schemas -----------------------------------------------------------------------------------------
@@ -356,7 +342,7 @@ def structural(schema: Json, path: str, *, has_status: bool = False) -> Errors:
         is_sound = not unsound
     found += shape.Standard(_forms, _rules, with_rules=is_sound).check(schema, path)
     if not found and not is_sound:
-        found.append(invalid(path, "", "OpenAPIV3Schema 'schema' is not supported"))
+        found.append(field.invalid(path, "", "OpenAPIV3Schema 'schema' is not supported"))
     return found
 
 
@@ -387,7 +373,9 @@ def _regular_expression(pattern: str, path: str) -> Errors:
         compiled(pattern)
     except BadPattern as problem:
         return [
-            invalid(path, pattern, f"must be a valid regular expression, but isn't: error parsing regexp: {problem}")
+            field.invalid(
+                path, pattern, f"must be a valid regular expression, but isn't: error parsing regexp: {problem}"
+            )
         ]
     return []
 
@@ -398,7 +386,7 @@ def _default(schema: Json, path: str) -> Errors:
     here = f"{path}.default"
     unknown: Errors = []
     if _has_unknown(schema, schema["default"]):
-        unknown.append(invalid(here, schema["default"], "must not have unknown fields"))
+        unknown.append(field.invalid(here, schema["default"], "must not have unknown fields"))
     bare = {key: value for key, value in schema.items() if key != "default"}
     found = openapi.check(bare, schema["default"], "")
     if not found and expressions.has_rules(bare) and expressions.are_sound(bare):
@@ -407,10 +395,10 @@ def _default(schema: Json, path: str) -> Errors:
     return [*unknown, *below]
 
 
-def _under(path: str, field: str) -> str:
-    if not field or field == "<nil>":
-        return field or path
-    return f"{path}.{field.removeprefix('.')}"
+def _under(path: str, inner: str) -> str:
+    if not inner or inner == "<nil>":
+        return inner or path
+    return f"{path}.{inner.removeprefix('.')}"
 
 
 def _defaults(schema: Json, path: str, *, is_root: bool = False) -> Errors:
@@ -444,40 +432,40 @@ def _rules(schema: Json, path: str, old_at: str, root: bool) -> Causes:
         here, text = f"{path}.x-kubernetes-validations[{index}]", rule["rule"]
         problem = expressions.problem_with(rule, self)
         if problem:
-            yield invalid(f"{here}.rule", _printed_rule(rule), problem)
+            yield field.invalid(f"{here}.rule", _printed_rule(rule), problem)
         problem = expressions.problem_with_message(rule, self)
         if problem:
-            yield invalid(f"{here}.messageExpression", _printed_rule(rule), problem)
+            yield field.invalid(f"{here}.messageExpression", _printed_rule(rule), problem)
         if expressions.uses_old(text):
             if old_at:
                 why = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {old_at}"
-                yield invalid(f"{here}.rule", text, why)
+                yield field.invalid(f"{here}.rule", text, why)
         elif rule.get("optionalOldSelf") is not None:
             why = "may not be set if oldSelf is not used in rule"
-            yield invalid(f"{here}.optionalOldSelf", rule["optionalOldSelf"], why)
+            yield field.invalid(f"{here}.optionalOldSelf", rule["optionalOldSelf"], why)
 
 
 def _form(rule: Json, schema: Json, path: str) -> Causes:
     text, message = rule.get("rule", "").strip(), rule.get("message", "")
     if not text:
-        yield required(f"{path}.rule", "rule is not specified")
+        yield field.required(f"{path}.rule", "rule is not specified")
     elif message and not message.strip():
-        yield invalid(f"{path}.message", message, "must be non-empty if specified")
+        yield field.invalid(f"{path}.message", message, "must be non-empty if specified")
     elif "\n" in message.strip():
-        yield invalid(f"{path}.message", message, "must not contain line breaks")
+        yield field.invalid(f"{path}.message", message, "must not contain line breaks")
     elif "\n" in text and not message.strip():
-        yield required(f"{path}.message", "message must be specified if rule contains line breaks")
+        yield field.required(f"{path}.message", "message must be specified if rule contains line breaks")
     if rule.get("messageExpression") and not rule["messageExpression"].strip():
-        yield required(f"{path}.messageExpression", "messageExpression must be non-empty if specified")
+        yield field.required(f"{path}.messageExpression", "messageExpression must be non-empty if specified")
     if rule.get("reason") and rule["reason"] not in _REASONS:
-        yield not_supported(f"{path}.reason", rule["reason"], _REASONS)
+        yield field.not_supported(f"{path}.reason", rule["reason"], _REASONS)
     place = rule.get("fieldPath", "")
     if place and not place.strip():
-        yield invalid(f"{path}.fieldPath", place, "must be non-empty if specified")
+        yield field.invalid(f"{path}.fieldPath", place, "must be non-empty if specified")
     if "\n" in place or "\r" in place:
-        yield invalid(f"{path}.fieldPath", place, "must not contain line breaks")
+        yield field.invalid(f"{path}.fieldPath", place, "must not contain line breaks")
     if place and not _is_field(schema, place):
-        yield invalid(f"{path}.fieldPath", place, "must be a valid path")
+        yield field.invalid(f"{path}.fieldPath", place, "must be a valid path")
 
 
 _FIELD_STEP = re.compile(r"\.([^.\[\]']+)|\['((?:[^'\\]|\\.)*)'\]")

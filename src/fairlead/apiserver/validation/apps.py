@@ -3,23 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core.claims import claim_spec
 from fairlead.apiserver.validation.core.pods import annotations, template
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    counts,
-    forbidden,
-    immutable,
-    invalid,
-    malformed,
-    nonnegative,
-    not_supported,
-    required,
-    without_detail,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 
 _MISMATCH = "`selector` does not match template `labels`"
 
@@ -29,31 +17,31 @@ def deployment(new: Json, old: Json | None) -> Errors:
 
 
 def _same_selector(new: Json, old: Json | None) -> Errors:
-    return immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector")) if old else []
+    return field.immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector")) if old else []
 
 
 def _deployment_spec(spec: Json) -> Causes:
-    yield from nonnegative("spec.replicas", spec.get("replicas"))
+    yield from field.nonnegative("spec.replicas", spec.get("replicas"))
     yield from _selector_and_template(spec, "deployment")
     yield from _deployment_strategy(spec.get("strategy") or {})
     for key in ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"):
-        yield from nonnegative(f"spec.{key}", spec.get(key))
+        yield from field.nonnegative(f"spec.{key}", spec.get(key))
     deadline = spec.get("progressDeadlineSeconds")
     if deadline is not None and deadline <= spec.get("minReadySeconds", 0):
-        yield invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+        yield field.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
 
 
 def _selector_and_template(spec: Json, word: str) -> Causes:
     selector = spec.get("selector")
     if selector is None:
-        yield required("spec.selector")
+        yield field.required("spec.selector")
     else:
         problems = list(metadata.selector(selector, "spec.selector"))
         yield from problems
         if not selector:
-            yield invalid("spec.selector", {}, f"empty selector is invalid for {word}")
+            yield field.invalid("spec.selector", {}, f"empty selector is invalid for {word}")
         if problems:
-            yield invalid("spec.selector", selector, "invalid label selector")
+            yield field.invalid("spec.selector", selector, "invalid label selector")
             return
     yield from _template(spec, selector, "ReplicaSet")
 
@@ -62,7 +50,7 @@ def _template(spec: Json, selector: Json | None, owner: str) -> Causes:
     given = spec.get("template") or {}
     labels = (given.get("metadata") or {}).get("labels")
     if selector != {} and not metadata.matches(selector, labels):
-        yield invalid("spec.template.metadata.labels", labels, _MISMATCH)
+        yield field.invalid("spec.template.metadata.labels", labels, _MISMATCH)
     yield from template(given, "spec.template")
     yield from _always(given, owner)
 
@@ -70,17 +58,17 @@ def _template(spec: Json, selector: Json | None, owner: str) -> Causes:
 def _always(given: Json, owner: str) -> Causes:
     pod = given.get("spec") or {}
     if pod.get("restartPolicy") != "Always":
-        yield not_supported("spec.template.spec.restartPolicy", pod.get("restartPolicy"), ("Always",))
+        yield field.not_supported("spec.template.spec.restartPolicy", pod.get("restartPolicy"), ("Always",))
     if "activeDeadlineSeconds" in pod:
-        yield forbidden(
+        yield field.forbidden(
             "spec.template.spec.activeDeadlineSeconds", f"activeDeadlineSeconds in {owner} is not Supported"
         )
 
 
 def int_or_percent(value: Any, path: str) -> Errors:
     if isinstance(value, str):
-        return malformed(path, value, names.percent)
-    return nonnegative(path, value)
+        return field.malformed(path, value, names.percent)
+    return field.nonnegative(path, value)
 
 
 def _amount(value: Any) -> int:
@@ -92,7 +80,7 @@ def _amount(value: Any) -> int:
 
 def at_most_all(value: Any, path: str) -> Errors:
     if isinstance(value, str) and not names.percent(value) and _amount(value) > 100:
-        return [invalid(path, value, "must not be greater than 100%")]
+        return [field.invalid(path, value, "must not be greater than 100%")]
     return []
 
 
@@ -100,7 +88,7 @@ def _deployment_strategy(strategy: Json) -> Causes:
     match strategy.get("type"):
         case "Recreate":
             if "rollingUpdate" in strategy:
-                yield forbidden(
+                yield field.forbidden(
                     "spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'"
                 )
         case "RollingUpdate":
@@ -109,10 +97,10 @@ def _deployment_strategy(strategy: Json) -> Causes:
             yield from int_or_percent(unavailable, f"{path}.maxUnavailable")
             yield from int_or_percent(surge, f"{path}.maxSurge")
             if _amount(unavailable) == 0 and _amount(surge) == 0:
-                yield invalid(f"{path}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
+                yield field.invalid(f"{path}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
             yield from at_most_all(unavailable, f"{path}.maxUnavailable")
         case _:
-            yield not_supported("spec.strategy", _printed(strategy), ("Recreate", "RollingUpdate"))
+            yield field.not_supported("spec.strategy", _printed(strategy), ("Recreate", "RollingUpdate"))
 
 
 def _printed(strategy: Json) -> Json:
@@ -128,8 +116,8 @@ def replica_set(new: Json, old: Json | None) -> Errors:
 
 
 def _replica_set_spec(spec: Json) -> Causes:
-    yield from nonnegative("spec.replicas", spec.get("replicas"))
-    yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    yield from field.nonnegative("spec.replicas", spec.get("replicas"))
+    yield from field.nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
     yield from _selector_and_template(spec, "deployment")
 
 
@@ -142,14 +130,14 @@ def daemon_set(new: Json, old: Json | None) -> Causes:
     given = spec.get("template") or {}
     labels = (given.get("metadata") or {}).get("labels")
     if not problems and not metadata.matches(selector, labels):
-        yield invalid("spec.template.metadata.labels", labels, _MISMATCH)
+        yield field.invalid("spec.template.metadata.labels", labels, _MISMATCH)
     if selector is not None and not selector:
-        yield invalid("spec.selector", {}, "empty selector is invalid for daemonset")
+        yield field.invalid("spec.selector", {}, "empty selector is invalid for daemonset")
     yield from template(given, "spec.template")
     yield from _always(given, "DaemonSet")
-    yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    yield from field.nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
     yield from _daemon_strategy(spec.get("updateStrategy") or {})
-    yield from nonnegative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+    yield from field.nonnegative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
 
 
 def _daemon_strategy(strategy: Json) -> Errors:
@@ -164,11 +152,11 @@ def _daemon_strategy(strategy: Json) -> Errors:
             found += int_or_percent(surge, f"{path}.maxSurge")
             found += at_most_all(surge, f"{path}.maxSurge")
             if _amount(unavailable) and _amount(surge):
-                found.append(invalid(f"{path}.maxSurge", surge, "may not be set when maxUnavailable is non-zero"))
+                found.append(field.invalid(f"{path}.maxSurge", surge, "may not be set when maxUnavailable is non-zero"))
             elif not _amount(unavailable) and not _amount(surge):
-                found.append(required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
+                found.append(field.required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
             return found
-    return [not_supported("spec.updateStrategy", _printed(strategy), ("RollingUpdate", "OnDelete"))]
+    return [field.not_supported("spec.updateStrategy", _printed(strategy), ("RollingUpdate", "OnDelete"))]
 
 
 _STATEFUL_FREE = frozenset(
@@ -183,7 +171,7 @@ def stateful_set(new: Json, old: Json | None) -> Causes:
         return
     fixed = [{k: v for k, v in each["spec"].items() if k not in _STATEFUL_FREE} for each in (new, old)]
     if fixed[0] != fixed[1]:
-        yield forbidden(
+        yield field.forbidden(
             "spec",
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
             "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
@@ -194,7 +182,7 @@ def stateful_set(new: Json, old: Json | None) -> Causes:
 def _stateful_set_spec(spec: Json, *, is_new: bool = True) -> Causes:
     policy = spec.get("podManagementPolicy")
     if policy not in ("OrderedReady", "Parallel"):
-        yield invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
+        yield field.invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
     strategy = spec.get("updateStrategy") or {}
     path = "spec.updateStrategy"
     match strategy.get("type"):
@@ -202,42 +190,42 @@ def _stateful_set_spec(spec: Json, *, is_new: bool = True) -> Causes:
             if "rollingUpdate" in strategy:
                 rolling = strategy["rollingUpdate"]
                 shown = {"Partition": rolling.get("partition", 0), "MaxUnavailable": rolling.get("maxUnavailable")}
-                yield invalid(f"{path}.rollingUpdate", shown, "only allowed for updateStrategy 'RollingUpdate'")
+                yield field.invalid(f"{path}.rollingUpdate", shown, "only allowed for updateStrategy 'RollingUpdate'")
         case "RollingUpdate":
-            yield from nonnegative(
+            yield from field.nonnegative(
                 f"{path}.rollingUpdate.partition", (strategy.get("rollingUpdate") or {}).get("partition")
             )
         case _:
-            yield invalid(path, _printed(strategy), "must be 'RollingUpdate' or 'OnDelete'")
+            yield field.invalid(path, _printed(strategy), "must be 'RollingUpdate' or 'OnDelete'")
     for key in ("whenDeleted", "whenScaled"):
         retention = (spec.get("persistentVolumeClaimRetentionPolicy") or {}).get(key)
         if retention not in ("Retain", "Delete"):
             here = f"spec.persistentVolumeClaimRetentionPolicy.{key}"
-            yield not_supported(here, retention, ("Retain", "Delete"))
+            yield field.not_supported(here, retention, ("Retain", "Delete"))
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or () if is_new else ()):
         yield from claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
     for key in ("replicas", "minReadySeconds"):
-        yield from nonnegative(f"spec.{key}", spec.get(key))
+        yield from field.nonnegative(f"spec.{key}", spec.get(key))
     if spec.get("ordinals"):
-        yield from nonnegative("spec.ordinals.start", spec["ordinals"].get("start"))
+        yield from field.nonnegative("spec.ordinals.start", spec["ordinals"].get("start"))
     if spec.get("serviceName") and is_new:
-        yield from malformed("spec.serviceName", spec["serviceName"], names.label)
+        yield from field.malformed("spec.serviceName", spec["serviceName"], names.label)
     selector = spec.get("selector")
     problems: Errors = []
     if selector is None:
-        yield required("spec.selector")
+        yield field.required("spec.selector")
     else:
         problems = list(metadata.selector(selector, "spec.selector"))
         yield from problems
         if not selector:
-            yield invalid("spec.selector", {}, "empty selector is invalid for statefulset")
+            yield field.invalid("spec.selector", {}, "empty selector is invalid for statefulset")
     given = _with_claims(spec)
     if problems:
-        yield without_detail("spec.selector", selector)
+        yield field.without_detail("spec.selector", selector)
     else:
         meta = given.get("metadata") or {}
         if selector != {} and not metadata.matches(selector, meta.get("labels")):
-            yield invalid("spec.template.metadata.labels", meta.get("labels"), _MISMATCH)
+            yield field.invalid("spec.template.metadata.labels", meta.get("labels"), _MISMATCH)
         yield from template(given, "spec.template")
         # The server validates the template twice here.
         yield from metadata.labels(meta.get("labels") or {}, "spec.template.labels")
@@ -260,18 +248,18 @@ def _with_claims(spec: Json) -> Json:
 
 def replication_controller(new: Json, old: Json | None) -> Causes:
     spec = new["spec"]
-    yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    yield from field.nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
     selector = spec.get("selector") or {}
     if not selector:
-        yield required("spec.selector")
-    yield from nonnegative("spec.replicas", spec.get("replicas"))
+        yield field.required("spec.selector")
+    yield from field.nonnegative("spec.replicas", spec.get("replicas"))
     given = spec.get("template")
     if given is None:
-        yield required("spec.template")
+        yield field.required("spec.template")
         return
     labels = (given.get("metadata") or {}).get("labels")
     if selector and not metadata.matches({"matchLabels": selector}, labels):
-        yield invalid("spec.template.metadata.labels", labels, _MISMATCH)
+        yield field.invalid("spec.template.metadata.labels", labels, _MISMATCH)
     yield from template(given, "spec.template")
     yield from _always(given, "ReplicationController")
 
@@ -280,15 +268,15 @@ def replication_controller(new: Json, old: Json | None) -> Causes:
 
 
 def controller_revision(new: Json, old: Json | None) -> Causes:
-    yield from nonnegative("revision", new.get("revision"))
+    yield from field.nonnegative("revision", new.get("revision"))
     data = new.get("data")
     if old is not None:
-        yield from immutable("data", data, old.get("data"))
+        yield from field.immutable("data", data, old.get("data"))
         return
     if data is None:
-        yield required("data", "data is mandatory")
+        yield field.required("data", "data is mandatory")
     elif not isinstance(data, dict):
-        yield required("data", "data must be a valid JSON object")
+        yield field.required("data", "data must be a valid JSON object")
 
 
 def _within(status: Json, keys: Sequence[str], ready: str) -> Causes:
@@ -296,45 +284,47 @@ def _within(status: Json, keys: Sequence[str], ready: str) -> Causes:
     whole = status.get("replicas", 0)
     for key in keys:
         if status.get(key, 0) > whole:
-            yield invalid(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas")
+            yield field.invalid(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas")
     if "availableReplicas" in keys and status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
         text = f"cannot be greater than {ready}"
-        yield invalid("status.availableReplicas", status.get("availableReplicas", 0), text)
+        yield field.invalid("status.availableReplicas", status.get("availableReplicas", 0), text)
 
 
 def _collisions(new: Json, old: Json) -> Causes:
     count, before = new.get("collisionCount"), old.get("collisionCount")
-    yield from nonnegative("status.collisionCount", count)
+    yield from field.nonnegative("status.collisionCount", count)
     if before is not None:
         if count is None:
-            yield invalid("status.collisionCount", None, "cannot be unset")
+            yield field.invalid("status.collisionCount", None, "cannot be unset")
         elif count < before:
-            yield invalid("status.collisionCount", count, "cannot be decremented")
+            yield field.invalid("status.collisionCount", count, "cannot be decremented")
 
 
 def deployment_status(new: Json, old: Json) -> Causes:
     status = new.get("status") or {}
     parts = ("updatedReplicas", "readyReplicas", "availableReplicas")
-    yield from counts(status, ("observedGeneration", "replicas", *parts, "unavailableReplicas", "terminatingReplicas"))
-    yield from nonnegative("status.collisionCount", status.get("collisionCount"))
+    yield from field.counts(
+        status, ("observedGeneration", "replicas", *parts, "unavailableReplicas", "terminatingReplicas")
+    )
+    yield from field.nonnegative("status.collisionCount", status.get("collisionCount"))
     yield from _within(status, parts, "readyReplicas")
     count, before = status.get("collisionCount", 0), (old.get("status") or {}).get("collisionCount")
     if before is not None and count < before:
-        yield invalid("status.collisionCount", count, "cannot be decremented")
+        yield field.invalid("status.collisionCount", count, "cannot be decremented")
 
 
 def replica_set_status(new: Json, old: Json) -> Causes:
     status = new.get("status") or {}
     parts = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
-    yield from counts(status, ("replicas", *parts, "observedGeneration", "terminatingReplicas"))
+    yield from field.counts(status, ("replicas", *parts, "observedGeneration", "terminatingReplicas"))
     yield from _within(status, parts, "readyReplicas")
 
 
 def stateful_set_status(new: Json, old: Json) -> Causes:
     status = new.get("status") or {}
     parts = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-    yield from counts(status, ("replicas", *parts, "observedGeneration"))
-    yield from nonnegative("status.collisionCount", status.get("collisionCount"))
+    yield from field.counts(status, ("replicas", *parts, "observedGeneration"))
+    yield from field.nonnegative("status.collisionCount", status.get("collisionCount"))
     yield from _within(status, parts, "status.readyReplicas")
 
 
@@ -344,4 +334,4 @@ def daemon_set_status(new: Json, old: Json) -> Errors:
         "currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady", "observedGeneration",
         "updatedNumberScheduled", "numberAvailable", "numberUnavailable",
     )  # fmt: skip
-    return [*counts(status, keys), *_collisions(status, old.get("status") or {})]
+    return [*field.counts(status, keys), *_collisions(status, old.get("status") or {})]

@@ -2,19 +2,9 @@
 
 from typing import Any, Final
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import names
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    counts,
-    forbidden,
-    invalid,
-    mandatory,
-    not_supported,
-    required,
-    supported_if_set,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.apiserver.validation.quantities import container_resource_name
 from fairlead.model.quantity import nanos
 
@@ -32,13 +22,13 @@ def autoscaler(new: Json, old: Json | None) -> Causes:
     spec, before = new["spec"], (old or {}).get("spec") or {}
     least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
     if least is not None and least < 1:
-        yield invalid("spec.minReplicas", least, "must be greater than or equal to 1")
+        yield field.invalid("spec.minReplicas", least, "must be greater than or equal to 1")
     if most == 0:
-        yield required("spec.maxReplicas", "must be set and greater than 0")
+        yield field.required("spec.maxReplicas", "must be set and greater than 0")
     elif most < 0:
-        yield invalid("spec.maxReplicas", most, "must be greater than or equal to 1")
+        yield field.invalid("spec.maxReplicas", most, "must be greater than or equal to 1")
     if least is not None and most < least:
-        yield invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`")
+        yield field.invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`")
     target, had = spec.get("scaleTargetRef") or {}, before.get("scaleTargetRef") or {}
     # Only replication controllers scale in the core group; what was there before may stay.
     is_kept = old is not None and all(target.get(key, "") == had.get(key, "") for key in ("apiVersion", "kind"))
@@ -48,7 +38,7 @@ def autoscaler(new: Json, old: Json | None) -> Causes:
         yield from _metric(metric, f"spec.metrics[{index}]")
     if least == 0 and not {"Object", "External"} & {each.get("type") for each in spec.get("metrics") or ()}:
         detail = "must specify at least one Object or External metric to support scaling to zero replicas"
-        yield forbidden("spec.metrics", detail)
+        yield field.forbidden("spec.metrics", detail)
     behavior = spec.get("behavior") or {}
     for way in ("scaleUp", "scaleDown"):
         if way in behavior:
@@ -57,35 +47,34 @@ def autoscaler(new: Json, old: Json | None) -> Causes:
 
 def _reference(given: Json, path: str, *, needs_group: bool = False, any_version: bool = False) -> Causes:
     for key in ("kind", "name"):
-        yield from mandatory(f"{path}.{key}", given.get(key, ""), names.path_segment)
+        yield from field.mandatory(f"{path}.{key}", given.get(key, ""), names.path_segment)
     version = given.get("apiVersion", "")
     if any_version:
         return
     if version.count("/") > 1:
-        yield invalid(f"{path}.apiVersion", version, f"unexpected GroupVersion string: {version}")
+        yield field.invalid(f"{path}.apiVersion", version, f"unexpected GroupVersion string: {version}")
     elif needs_group and not version.rpartition("/")[0]:
-        yield invalid(f"{path}.apiVersion", version, "apiVersion must specify API group")
+        yield field.invalid(f"{path}.apiVersion", version, "apiVersion must specify API group")
 
 
 def _metric(metric: Json, path: str) -> Causes:
     kind = metric.get("type", "")
     known = sorted(_SOURCES)
     if not kind:
-        yield required(f"{path}.type", "must specify a metric source type")
+        yield field.required(f"{path}.type", "must specify a metric source type")
     if kind not in _SOURCES:
-        yield not_supported(f"{path}.type", kind, known)
-    present = [field for field in _SOURCES.values() if metric.get(field) is not None]
+        yield field.not_supported(f"{path}.type", kind, known)
+    present = [key for key in _SOURCES.values() if metric.get(key) is not None]
     if present:
         yield from _source(present[0], metric[present[0]], f"{path}.{present[0]}")
     expected = _SOURCES.get(kind, "")
     if not expected:
-        yield not_supported(f"{path}.type", kind, known)
+        yield field.not_supported(f"{path}.type", kind, known)
     elif expected not in present:
-        detail = "must populate information for the given metric source"
-        yield required(f"{path}.{expected}", detail)
+        yield field.required(f"{path}.{expected}", "must populate information for the given metric source")
     if len(present) != 1:
         detail = "must populate the given metric source only"
-        yield from (forbidden(f"{path}.{each}", detail) for each in present if each != expected)
+        yield from (field.forbidden(f"{path}.{each}", detail) for each in present if each != expected)
 
 
 def _source(kind: str, source: Json, path: str) -> Causes:
@@ -94,75 +83,71 @@ def _source(kind: str, source: Json, path: str) -> Causes:
         yield from _reference(source.get("describedObject") or {}, f"{path}.describedObject")
     if kind in ("object", "external", "pods"):
         name = (source.get("metric") or {}).get("name", "")
-        yield from mandatory(f"{path}.metric.name", name, names.path_segment, "must specify a metric name")
+        yield from field.mandatory(f"{path}.metric.name", name, names.path_segment, "must specify a metric name")
     else:
         name = source.get("name", "")
         if not name:
-            yield required(f"{path}.name", "must specify a resource name")
+            yield field.required(f"{path}.name", "must specify a resource name")
         elif kind == "containerResource":
             yield from container_resource_name(name, f"{path}.name")
         if kind == "containerResource":
             container = source.get("container", "")
-            yield from mandatory(f"{path}.container", container, names.label, "must specify a container")
+            yield from field.mandatory(f"{path}.container", container, names.label, "must specify a container")
     yield from _target(target, here)
     value, average, share = (target.get(key) for key in ("value", "averageValue", "averageUtilization"))
     match kind:
         case "object" if value is None and average is None:
-            yield required(f"{here}.averageValue", "must set either a target value or averageValue")
+            yield field.required(f"{here}.averageValue", "must set either a target value or averageValue")
         case "external" if value is None and average is None:
             detail = "must set either a target value for metric or a per-pod target"
-            yield required(f"{here}.averageValue", detail)
+            yield field.required(f"{here}.averageValue", detail)
         case "external" if value is not None and average is not None:
-            detail = "may not set both a target value for metric and a per-pod target"
-            yield forbidden(f"{here}.value", detail)
+            yield field.forbidden(f"{here}.value", "may not set both a target value for metric and a per-pod target")
         case "pods" if average is None:
-            yield required(f"{here}.averageValue", "must specify a positive target averageValue")
+            yield field.required(f"{here}.averageValue", "must specify a positive target averageValue")
         case "resource" | "containerResource" if share is None and average is None:
             detail = "must set either a target raw value or a target utilization"
-            yield required(f"{here}.averageUtilization", detail)
+            yield field.required(f"{here}.averageUtilization", detail)
         case "resource" | "containerResource" if share is not None and average is not None:
             detail = "may not set both a target raw value and a target utilization"
-            yield forbidden(f"{here}.averageValue", detail)
+            yield field.forbidden(f"{here}.averageValue", detail)
 
 
 def _target(target: Json, path: str) -> Causes:
     kind = target.get("type", "")
     if not kind:
-        yield required(f"{path}.type", "must specify a metric target type")
+        yield field.required(f"{path}.type", "must specify a metric target type")
     if kind not in _TARGETS:
-        yield invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue")
+        yield field.invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue")
     for key in ("value", "averageValue"):
         if target.get(key) is not None and nanos(target[key]) <= 0:
-            yield invalid(f"{path}.{key}", target[key], "must be positive")
+            yield field.invalid(f"{path}.{key}", target[key], "must be positive")
     share = target.get("averageUtilization")
     if share is not None and share < 1:
-        yield invalid(f"{path}.averageUtilization", share, "must be greater than 0")
+        yield field.invalid(f"{path}.averageUtilization", share, "must be greater than 0")
 
 
 def _rules(rules: Json, path: str) -> Causes:
     window: Any = rules.get("stabilizationWindowSeconds")
     if window is not None and window < 0:
-        detail = "must be greater than or equal to zero"
-        yield invalid(f"{path}.stabilizationWindowSeconds", window, detail)
+        yield field.invalid(f"{path}.stabilizationWindowSeconds", window, "must be greater than or equal to zero")
     if window is not None and window > 3600:
-        detail = "must be less than or equal to 3600"
-        yield invalid(f"{path}.stabilizationWindowSeconds", window, detail)
-    yield from supported_if_set(f"{path}.selectPolicy", rules.get("selectPolicy"), ("Disabled", "Max", "Min"))
+        yield field.invalid(f"{path}.stabilizationWindowSeconds", window, "must be less than or equal to 3600")
+    yield from field.supported_if_set(f"{path}.selectPolicy", rules.get("selectPolicy"), ("Disabled", "Max", "Min"))
     if not rules.get("policies"):
-        yield required(f"{path}.policies", "must specify at least one Policy")
+        yield field.required(f"{path}.policies", "must specify at least one Policy")
     for index, policy in enumerate(rules.get("policies") or ()):
         here, kind = f"{path}.policies[{index}]", policy.get("type", "")
         if kind not in ("Pods", "Percent"):
-            yield not_supported(f"{here}.type", kind, ("Percent", "Pods"))
+            yield field.not_supported(f"{here}.type", kind, ("Percent", "Pods"))
         for key in ("value", "periodSeconds"):
             if policy.get(key, 0) <= 0:
-                yield invalid(f"{here}.{key}", policy.get(key, 0), "must be greater than zero")
+                yield field.invalid(f"{here}.{key}", policy.get(key, 0), "must be greater than zero")
         if policy.get("periodSeconds", 0) > 1800:
-            detail = "must be less than or equal to 1800"
-            yield invalid(f"{here}.periodSeconds", policy["periodSeconds"], detail)
+            yield field.invalid(f"{here}.periodSeconds", policy["periodSeconds"], "must be less than or equal to 1800")
     if rules.get("tolerance") is not None and nanos(rules["tolerance"]) < 0:
-        yield invalid(f"{path}.tolerance", rules["tolerance"], "must be greater than or equal to 0")
+        yield field.invalid(f"{path}.tolerance", rules["tolerance"], "must be greater than or equal to 0")
 
 
 def autoscaler_status(new: Json, old: Json) -> Errors:
-    return counts(new.get("status") or {}, ("currentReplicas", "desiredReplicas"))
+    return field.counts(new.get("status") or {}, ("currentReplicas", "desiredReplicas"))

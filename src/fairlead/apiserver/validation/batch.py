@@ -6,25 +6,10 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fairlead.apiserver.schema.internal import inside
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core.pods import template
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    FieldError,
-    Json,
-    duplicate,
-    immutable,
-    invalid,
-    malformed,
-    nonnegative,
-    not_supported,
-    one_of,
-    required,
-    supported,
-    too_long,
-    too_many,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, FieldError, Json
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _MISMATCH: Final = "`selector` does not match template `labels`"
@@ -57,7 +42,7 @@ def _on_create(obj: Json, *, is_new: bool = True) -> Causes:
         last = f"{meta.get('name', '')}-{spec['completions'] - 1}"
         if names.label(last):
             detail = f"will not able to create pod with invalid DNS label: {last}"
-            yield invalid("metadata.name", meta.get("name", ""), detail)
+            yield field.invalid("metadata.name", meta.get("name", ""), detail)
 
 
 def _generated(spec: Json, meta: Json) -> Causes:
@@ -74,42 +59,42 @@ def _generated(spec: Json, meta: Json) -> Causes:
     path = "spec.template.metadata.labels"
     for key, value in expected.items():
         if key not in labels:
-            yield required(f"{path}[{key}]", f"must be '{value}'")
+            yield field.required(f"{path}[{key}]", f"must be '{value}'")
         elif labels[key] != value:
-            yield invalid(f"{path}[{key}]", labels, f"must be '{value}'")
+            yield field.invalid(f"{path}[{key}]", labels, f"must be '{value}'")
     good = not list(metadata.selector(spec["selector"], ""))
     if good and not metadata.matches(spec["selector"], expected):
-        yield invalid("spec.selector", spec["selector"], "`selector` not auto-generated")
+        yield field.invalid("spec.selector", spec["selector"], "`selector` not auto-generated")
 
 
 def _selector(spec: Json) -> Causes:
     selector = spec.get("selector")
     problems = list(metadata.selector(selector, "spec.selector"))
     if selector is None:
-        yield required("spec.selector")
+        yield field.required("spec.selector")
     yield from problems
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     if not problems and not metadata.matches(selector, labels):
-        yield invalid("spec.template.metadata.labels", labels, _MISMATCH)
+        yield field.invalid("spec.template.metadata.labels", labels, _MISMATCH)
 
 
 def job_spec(spec: Json, path: str) -> Causes:
     for key in _COUNTS:
-        yield from nonnegative(f"{path}.{key}", spec.get(key))
+        yield from field.nonnegative(f"{path}.{key}", spec.get(key))
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
-        yield required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
+        yield field.required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
     if "managedBy" in spec:
         yield from names.domain_prefixed(spec["managedBy"], f"{path}.managedBy")
         if len(spec["managedBy"]) > 63:
-            yield too_long(f"{path}.managedBy", 63)
+            yield field.too_long(f"{path}.managedBy", 63)
     mode = spec.get("completionMode", "NonIndexed")
-    yield from supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
+    yield from field.supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
     if mode == "Indexed":
         yield from _indexed(spec, path)
     elif mode == "NonIndexed":
         for key in ("backoffLimitPerIndex", "maxFailedIndexes"):
             if key in spec:
-                yield invalid(f"{path}.{key}", spec[key], "requires indexed completion mode")
+                yield field.invalid(f"{path}.{key}", spec[key], "requires indexed completion mode")
     if "podFailurePolicy" in spec:
         yield from _failure_policy(spec, f"{path}.podFailurePolicy")
     if "successPolicy" in spec:
@@ -120,50 +105,49 @@ def job_spec(spec: Json, path: str) -> Causes:
     policy = (given.get("spec") or {}).get("restartPolicy")
     here = f"{path}.template.spec.restartPolicy"
     if policy in ("Always", "", None):
-        yield required(here, 'valid values: "OnFailure", "Never"')
+        yield field.required(here, 'valid values: "OnFailure", "Never"')
     elif policy not in ("OnFailure", "Never"):
-        yield not_supported(here, policy, ("OnFailure", "Never"))
+        yield field.not_supported(here, policy, ("OnFailure", "Never"))
     elif "podFailurePolicy" in spec and policy != "Never":
-        yield invalid(here, policy, 'only "Never" is supported when podFailurePolicy is specified')
+        yield field.invalid(here, policy, 'only "Never" is supported when podFailurePolicy is specified')
 
 
 def _indexed(spec: Json, path: str) -> Causes:
     count, parallel, failed = spec.get("completions"), spec.get("parallelism"), spec.get("maxFailedIndexes")
     if count is None:
-        yield required(f"{path}.completions", "when completion mode is Indexed")
+        yield field.required(f"{path}.completions", "when completion mode is Indexed")
     if parallel is not None and parallel > _MANY:
         detail = f"must be less than or equal to {_MANY} when completion mode is Indexed"
-        yield invalid(f"{path}.parallelism", parallel, detail)
+        yield field.invalid(f"{path}.parallelism", parallel, detail)
     if count is not None and failed is not None and failed > count:
-        yield invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions")
+        yield field.invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions")
     if failed is not None and failed > _MANY:
-        yield invalid(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {_MANY}")
+        yield field.invalid(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {_MANY}")
     if count is not None and count > _MANY and "backoffLimitPerIndex" in spec:
         above = f"when completions are above {_MANY} and used with backoff limit per index"
         if failed is None:
-            detail = f"must be specified when completions is above {_MANY}"
-            yield required(f"{path}.maxFailedIndexes", detail)
+            yield field.required(f"{path}.maxFailedIndexes", f"must be specified when completions is above {_MANY}")
         for key, value in (("parallelism", parallel), ("maxFailedIndexes", failed)):
             if value is not None and value > 10_000:
-                yield invalid(f"{path}.{key}", value, f"must be less than or equal to 10000 {above}")
+                yield field.invalid(f"{path}.{key}", value, f"must be less than or equal to 10000 {above}")
 
 
 def _failure_policy(spec: Json, path: str) -> Causes:
     rules = spec["podFailurePolicy"].get("rules") or ()
     pod = (spec.get("template") or {}).get("spec") or {}
     containers = {each.get("name") for kind in ("containers", "initContainers") for each in pod.get(kind) or ()}
-    yield from ([too_many(f"{path}.rules", len(rules), 20)] if len(rules) > 20 else [])
+    if len(rules) > 20:
+        yield field.too_many(f"{path}.rules", len(rules), 20)
     for index, rule in enumerate(rules):
         here, action = f"{path}.rules[{index}]", rule.get("action", "")
         if not action:
             listed = " ".join(f'"{each}"' for each in _ACTIONS)
-            yield required(f"{here}.action", f"valid values: [{listed}]")
+            yield field.required(f"{here}.action", f"valid values: [{listed}]")
         elif action == "FailIndex":
             if "backoffLimitPerIndex" not in spec:
-                detail = "requires the backoffLimitPerIndex to be set"
-                yield invalid(f"{here}.action", action, detail)
+                yield field.invalid(f"{here}.action", action, "requires the backoffLimitPerIndex to be set")
         elif action not in _ACTIONS:
-            yield not_supported(f"{here}.action", action, _ACTIONS)
+            yield field.not_supported(f"{here}.action", action, _ACTIONS)
         codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
         if codes is not None:
             yield from _exit_codes(codes, containers, f"{here}.onExitCodes")
@@ -175,69 +159,67 @@ def _failure_policy(spec: Json, path: str) -> Causes:
 
 
 def _pod_conditions(patterns: Sequence[Json], path: str) -> Causes:
-    yield from ([too_many(path, len(patterns), 20)] if len(patterns) > 20 else [])
+    if len(patterns) > 20:
+        yield field.too_many(path, len(patterns), 20)
     for index, pattern in enumerate(patterns):
         here, kind, status = f"{path}[{index}]", pattern.get("type", ""), pattern.get("status", "")
-        yield from malformed(f"{here}.type", kind, names.qualified)
+        yield from field.malformed(f"{here}.type", kind, names.qualified)
         if not status:
             listed = " ".join(f'"{each}"' for each in _STATUSES)
-            yield required(f"{here}.status", f"valid values: [{listed}]")
+            yield field.required(f"{here}.status", f"valid values: [{listed}]")
         elif status not in _STATUSES:
-            yield not_supported(f"{here}.status", status, _STATUSES)
+            yield field.not_supported(f"{here}.status", status, _STATUSES)
 
 
 def _exit_codes(codes: Json, containers: set[Any], path: str) -> Causes:
     operator, values, name = codes.get("operator", ""), codes.get("values") or [], codes.get("containerName")
-    yield from one_of(f"{path}.operator", operator, ("In", "NotIn"), 'valid values: ["In" "NotIn"]')
+    yield from field.one_of(f"{path}.operator", operator, ("In", "NotIn"), 'valid values: ["In" "NotIn"]')
     if name is not None and name not in containers:
         detail = "must be one of the container or initContainer names in the pod template"
-        yield invalid(f"{path}.containerName", name, detail)
+        yield field.invalid(f"{path}.containerName", name, detail)
     if not values:
-        yield invalid(f"{path}.values", codes.get("values"), "at least one value is required")
+        yield field.invalid(f"{path}.values", codes.get("values"), "at least one value is required")
     elif len(values) > 255:
-        yield too_many(f"{path}.values", len(values), 255)
+        yield field.too_many(f"{path}.values", len(values), 255)
     seen: set[int] = set()
     for index, value in enumerate(values):
         if operator == "In" and value == 0:
-            yield invalid(f"{path}.values[{index}]", value, "must not be 0 for the In operator")
+            yield field.invalid(f"{path}.values[{index}]", value, "must not be 0 for the In operator")
         if value in seen:
-            yield duplicate(f"{path}.values[{index}]", value)
+            yield field.duplicate(f"{path}.values[{index}]", value)
         seen.add(value)
     if values != sorted(values):
-        yield invalid(f"{path}.values", values, "must be ordered")
+        yield field.invalid(f"{path}.values", values, "must be ordered")
 
 
 def _success_policy(spec: Json, mode: str, path: str) -> Causes:
     policy = spec["successPolicy"]
     if mode != "Indexed":
-        yield invalid(path, inside("SuccessPolicy", policy), "requires indexed completion mode")
+        yield field.invalid(path, inside("SuccessPolicy", policy), "requires indexed completion mode")
         return
     rules, count = policy.get("rules") or (), spec.get("completions") or 0
     if not rules:
         detail = "at least one rules must be specified when the successPolicy is specified"
-        yield required(f"{path}.rules", detail)
+        yield field.required(f"{path}.rules", detail)
     if len(rules) > 20:
-        yield too_many(f"{path}.rules", len(rules), 20)
+        yield field.too_many(f"{path}.rules", len(rules), 20)
     for index, rule in enumerate(rules):
         here, total = f"{path}.rules[{index}]", 0
         succeeded, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
         if succeeded is None and indexes is None:
-            detail = "at least one of succeededCount or succeededIndexes must be specified"
-            yield required(here, detail)
+            yield field.required(here, "at least one of succeededCount or succeededIndexes must be specified")
         if indexes is not None:
             total, problem = indexes_of(indexes, count)
             if problem:
-                detail = f"error parsing succeededIndexes: {problem}"
-                yield invalid(f"{here}.succeededIndexes", indexes, detail)
+                yield field.invalid(f"{here}.succeededIndexes", indexes, f"error parsing succeededIndexes: {problem}")
         if succeeded is not None:
             least, place = "must be less than or equal to", f"{here}.succeededCount"
-            yield from nonnegative(place, succeeded)
+            yield from field.nonnegative(place, succeeded)
             if succeeded > count:
-                detail = f"{least} {count} (the number of specified completions)"
-                yield invalid(place, succeeded, detail)
+                yield field.invalid(place, succeeded, f"{least} {count} (the number of specified completions)")
             if indexes is not None and succeeded > total:
                 detail = f"{least} {total} (the number of indexes in the specified succeededIndexes field)"
-                yield invalid(place, succeeded, detail)
+                yield field.invalid(place, succeeded, detail)
 
 
 def indexes_of(text: str, completions: int) -> tuple[int, str]:
@@ -269,7 +251,7 @@ def _replacement(spec: Json, path: str) -> Errors:
     if policy is None:
         return []
     allowed = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
-    return [] if policy in allowed else [not_supported(path, policy, allowed)]
+    return [] if policy in allowed else [field.not_supported(path, policy, allowed)]
 
 
 def _on_update(new: Json, old: Json) -> Causes:
@@ -283,20 +265,19 @@ def _on_update(new: Json, old: Json) -> Causes:
         yield from _selector(spec)
     count, were = spec.get("completions"), before.get("completions")
     if spec.get("completionMode") != "Indexed":
-        yield from immutable("spec.completions", count, were)
+        yield from field.immutable("spec.completions", count, were)
     elif count is not None and count != were and count != spec.get("parallelism"):
-        detail = "can only be modified in tandem with spec.parallelism"
-        yield invalid("spec.completions", count, detail)
-    yield from immutable("spec.selector", spec.get("selector"), before.get("selector"))
+        yield field.invalid("spec.completions", count, "can only be modified in tandem with spec.parallelism")
+    yield from field.immutable("spec.selector", spec.get("selector"), before.get("selector"))
     yield from _same_template(spec, before)
-    yield from immutable("spec.completionMode", spec.get("completionMode"), before.get("completionMode"))
+    yield from field.immutable("spec.completionMode", spec.get("completionMode"), before.get("completionMode"))
     for key, name in (("podFailurePolicy", "PodFailurePolicy"), ("successPolicy", "SuccessPolicy")):
         if key == "successPolicy":
             for other in ("backoffLimitPerIndex", "managedBy"):
-                yield from immutable(f"spec.{other}", spec.get(other), before.get(other))
+                yield from field.immutable(f"spec.{other}", spec.get(other), before.get(other))
         if spec.get(key) != before.get(key):
             shown = inside(name, spec[key]) if key in spec else None
-            yield invalid(f"spec.{key}", shown, "field is immutable")
+            yield field.invalid(f"spec.{key}", shown, "field is immutable")
 
 
 def _same_template(spec: Json, before: Json) -> Errors:
@@ -305,7 +286,7 @@ def _same_template(spec: Json, before: Json) -> Errors:
     if not before.get("suspend"):
         if given == was:
             return []
-        return [invalid("spec.template", inside("PodTemplateSpec", given), "field is immutable")]
+        return [field.invalid("spec.template", inside("PodTemplateSpec", given), "field is immutable")]
     return []
 
 
@@ -317,51 +298,47 @@ def job_status(new: Json, old: Json) -> Causes:
     status, before, spec = new.get("status") or {}, old.get("status") or {}, new["spec"]
     path = "status"
     for key in ("active", "succeeded", "failed", "ready", "terminating"):
-        yield from nonnegative(f"{path}.{key}", status.get(key))
+        yield from field.nonnegative(f"{path}.{key}", status.get(key))
     yield from _uncounted(status.get("uncountedTerminatedPods") or {}, f"{path}.uncountedTerminatedPods")
     was, now = _conditions(before), _conditions(status)
     for pair in (("Complete", "Failed"), ("Complete", "FailureTarget")):
         if now.issuperset(pair):
-            detail = f"cannot set {pair[0]}=True and {pair[1]}=true conditions"
-            yield without_value(f"{path}.conditions", detail)
+            yield without_value(f"{path}.conditions", f"cannot set {pair[0]}=True and {pair[1]}=true conditions")
     done, start = status.get("completionTime"), status.get("startTime")
     if done is not None and "Complete" not in now:
         detail = "cannot set completionTime when there is no Complete=True condition"
-        yield invalid(f"{path}.completionTime", done, detail)
+        yield field.invalid(f"{path}.completionTime", done, detail)
     if done is None and "Complete" in now:
-        yield required(f"{path}.completionTime", "completionTime is required for Complete jobs")
+        yield field.required(f"{path}.completionTime", "completionTime is required for Complete jobs")
     if done is not None and start is not None and done < start:
-        yield invalid(f"{path}.completionTime", done, "must be equal to or after `startTime`")
+        yield field.invalid(f"{path}.completionTime", done, "must be equal to or after `startTime`")
     for end, first in (("Failed", "FailureTarget"), ("Complete", "SuccessCriteriaMet")):
         if end in now and first not in now:
             detail = f"cannot set {end}=True condition without the {first}=true condition"
             yield without_value(f"{path}.conditions", detail)
     over = bool(now & {"Complete", "Failed"})
     if over and status.get("active", 0) > 0:
-        yield invalid(f"{path}.active", status["active"], "active>0 is invalid for finished job")
+        yield field.invalid(f"{path}.active", status["active"], "active>0 is invalid for finished job")
     if over and start is None:
-        yield required(f"{path}.startTime", "startTime is required for finished job")
+        yield field.required(f"{path}.startTime", "startTime is required for finished job")
     yield from _indexes(status, spec, path)
     if over and status.get("terminating", 0) > 0:
-        detail = "terminating>0 is invalid for finished job"
-        yield invalid(f"{path}.terminating", status["terminating"], detail)
+        yield field.invalid(f"{path}.terminating", status["terminating"], "terminating>0 is invalid for finished job")
     if "ready" in status and status["ready"] > status.get("active", 0):
-        yield invalid(f"{path}.ready", status.get("ready", 0), "cannot set more ready pods than active")
+        yield field.invalid(f"{path}.ready", status.get("ready", 0), "cannot set more ready pods than active")
     for other in ("Failed", "FailureTarget"):
         if now.issuperset(("SuccessCriteriaMet", other)):
-            detail = f"cannot set SuccessCriteriaMet=True and {other}=true conditions"
-            yield without_value(f"{path}.conditions", detail)
+            yield without_value(f"{path}.conditions", f"cannot set SuccessCriteriaMet=True and {other}=true conditions")
     for end in ("Failed", "Complete", "FailureTarget"):
         if end in was and end not in now:
-            detail = f"cannot disable the terminal {end}=True condition"
-            yield without_value(f"{path}.conditions", detail)
+            yield without_value(f"{path}.conditions", f"cannot disable the terminal {end}=True condition")
     for key in ("failed", "succeeded"):
         if status.get(key, 0) < before.get(key, 0):
-            yield invalid(f"{path}.{key}", status.get(key, 0), f"cannot decrease the {key} counter")
+            yield field.invalid(f"{path}.{key}", status.get(key, 0), f"cannot decrease the {key} counter")
     if done is not None and before.get("completionTime") not in (None, done):
-        yield invalid(f"{path}.completionTime", done, "field is immutable")
+        yield field.invalid(f"{path}.completionTime", done, "field is immutable")
     if before.get("startTime") is not None and before["startTime"] != start and not spec.get("suspend"):
-        yield invalid(f"{path}.startTime", start, "field is immutable for unsuspended job once set")
+        yield field.invalid(f"{path}.startTime", start, "field is immutable for unsuspended job once set")
     if "SuccessCriteriaMet" in was and "SuccessCriteriaMet" not in now:
         yield without_value(f"{path}.conditions", "cannot disable the SuccessCriteriaMet=True condition")
 
@@ -376,9 +353,9 @@ def _uncounted(given: Json, path: str) -> Causes:
         for index, uid in enumerate(given.get(key) or ()):
             here = f"{path}.{key}[{index}]"
             if not uid:
-                yield invalid(here, uid, "must not be empty")
+                yield field.invalid(here, uid, "must not be empty")
             elif uid in seen:
-                yield duplicate(here, uid)
+                yield field.duplicate(here, uid)
             seen.add(uid)
 
 
@@ -387,17 +364,17 @@ def _indexes(status: Json, spec: Json, path: str) -> Causes:
     if count is not None:
         problem = indexes_of(done, count)[1]
         if problem:
-            yield invalid(f"{path}.completedIndexes", done, f"error parsing completedIndexes: {problem}")
+            yield field.invalid(f"{path}.completedIndexes", done, f"error parsing completedIndexes: {problem}")
         if failed is not None and "backoffLimitPerIndex" in spec:
             problem = indexes_of(failed, count)[1]
             if problem:
-                yield invalid(f"{path}.failedIndexes", failed, f"error parsing failedIndexes: {problem}")
+                yield field.invalid(f"{path}.failedIndexes", failed, f"error parsing failedIndexes: {problem}")
     if done and spec.get("completionMode") != "Indexed":
         detail = "cannot set non-empty completedIndexes when non-indexed completion mode"
-        yield invalid(f"{path}.completedIndexes", done, detail)
+        yield field.invalid(f"{path}.completedIndexes", done, detail)
     if failed is not None and "backoffLimitPerIndex" not in spec:
         detail = "cannot set non-null failedIndexes when backoffLimitPerIndex is null"
-        yield invalid(f"{path}.failedIndexes", failed, detail)
+        yield field.invalid(f"{path}.failedIndexes", failed, detail)
 
 
 # --- cron jobs --------------------------------------------------------------------------------------------------
@@ -407,48 +384,46 @@ def cron_job(new: Json, old: Json | None) -> Causes:
     yield from _cron_spec(new["spec"], old and old["spec"])
     name = new["metadata"].get("name", "")
     if old is None and len(name) > 52:
-        yield invalid("metadata.name", name, "must be no more than 52 characters")
+        yield field.invalid("metadata.name", name, "must be no more than 52 characters")
 
 
 def _cron_spec(spec: Json, before: Json | None) -> Causes:
     schedule = spec.get("schedule", "")
     if not schedule:
-        yield required("spec.schedule")
+        yield field.required("spec.schedule")
     else:
         problem = cron_problem(schedule)
         if problem:
-            yield invalid("spec.schedule", schedule, problem)
+            yield field.invalid("spec.schedule", schedule, problem)
         if "TZ" in schedule:
             hint = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
-            yield invalid("spec.schedule", schedule, hint)
-    yield from nonnegative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
+            yield field.invalid("spec.schedule", schedule, hint)
+    yield from field.nonnegative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
     if before is None or before.get("timeZone") != spec.get("timeZone"):
         yield from _time_zone("spec.timeZone", spec.get("timeZone"))
     policies = ("Allow", "Forbid", "Replace")
-    if spec.get("concurrencyPolicy") not in policies:
-        yield from one_of("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), policies)
+    yield from field.one_of("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), policies)
     body = (spec.get("jobTemplate") or {}).get("spec") or {}
     yield from job_spec(body, "spec.jobTemplate.spec")
     if body.get("selector") is not None:
-        detail = "`selector` will be auto-generated"
-        yield invalid("spec.jobTemplate.spec.selector", body["selector"], detail)
+        yield field.invalid("spec.jobTemplate.spec.selector", body["selector"], "`selector` will be auto-generated")
     if body.get("manualSelector"):
-        yield not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false"))
+        yield field.not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false"))
     for key in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
-        yield from nonnegative(f"spec.{key}", spec.get(key))
+        yield from field.nonnegative(f"spec.{key}", spec.get(key))
 
 
 def _time_zone(path: str, zone: str | None) -> Causes:
     if zone is None:
         return
     if not zone:
-        yield invalid(path, zone, "timeZone must be nil or non-empty string")
+        yield field.invalid(path, zone, "timeZone must be nil or non-empty string")
         return
     if zone.lower() == "local":
         hint = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
-        yield invalid(path, zone, hint)
+        yield field.invalid(path, zone, hint)
     if zone != "Local" and not _is_known_zone(zone):
-        yield invalid(path, zone, f"unknown time zone {zone}")
+        yield field.invalid(path, zone, f"unknown time zone {zone}")
 
 
 def _is_known_zone(zone: str) -> bool:
@@ -481,9 +456,9 @@ def cron_problem(schedule: str) -> str:
     fields = text.split()
     if len(fields) != 5:
         return f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
-    for field, (low, high, words) in zip(fields, _CRON_FIELDS, strict=True):
+    for given, (low, high, words) in zip(fields, _CRON_FIELDS, strict=True):
         known = {word: low + at for at, word in enumerate(words.split())}
-        for part in field.split(","):
+        for part in given.split(","):
             problem = _cron_part(part, low, high, known)
             if problem:
                 return problem

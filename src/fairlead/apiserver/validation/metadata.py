@@ -3,20 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import names
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    forbidden,
-    immutable,
-    invalid,
-    malformed,
-    mandatory,
-    nonnegative,
-    required,
-    too_long,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 
 Check = Callable[[str], list[str]]
 MOST_ANNOTATION_BYTES = 256 * 1024
@@ -31,18 +20,18 @@ def on_create(metadata: Json, namespaced: bool, name_check: Check, core: bool = 
     if generate:
         # A suffix is appended to generateName, so that it may end in a dash.
         tried = generate[:-2] + "a" if generate.endswith("-") and len(generate) > 1 else generate
-        yield from (invalid("metadata.generateName", generate, text) for text in name_check(tried))
+        yield from (field.invalid("metadata.generateName", generate, text) for text in name_check(tried))
     name = metadata.get("name")
     if not name:
-        yield required("metadata.name", "name or generateName is required")
+        yield field.required("metadata.name", "name or generateName is required")
     else:
-        yield from malformed("metadata.name", name, name_check)
+        yield from field.malformed("metadata.name", name, name_check)
     space = metadata.get("namespace")
     if namespaced:
-        yield from mandatory("metadata.namespace", space, names.label)
+        yield from field.mandatory("metadata.namespace", space, names.label)
     elif space:
-        yield forbidden("metadata.namespace", "not allowed on this type")
-    yield from nonnegative("metadata.generation", metadata.get("generation"))
+        yield field.forbidden("metadata.namespace", "not allowed on this type")
+    yield from field.nonnegative("metadata.generation", metadata.get("generation"))
     yield from _common(metadata)
     yield from _finalizers(metadata.get("finalizers") or (), core)
 
@@ -61,7 +50,7 @@ def on_update(new: Json, old: Json, core: bool = True) -> Causes:
         extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
         if extra:
             listed = ", ".join(f'"{name}"' for name in extra)
-            yield forbidden(
+            yield field.forbidden(
                 "metadata.finalizers",
                 "no new finalizers can be added if the object is being deleted, "
                 f"found new finalizers []string{{{listed}}}",
@@ -69,7 +58,7 @@ def on_update(new: Json, old: Json, core: bool = True) -> Causes:
     for key in _IMMUTABLE:
         if new.get(key) != old.get(key):
             value = new.get(key) if key.startswith("deletion") else new.get(key, "")
-            yield from immutable(f"metadata.{key}", value, old.get(key))
+            yield from field.immutable(f"metadata.{key}", value, old.get(key))
     yield from _common(new)
     if core:
         yield from _qualified_finalizers(new.get("finalizers") or ())
@@ -95,20 +84,20 @@ def labels(given: Json, path: str) -> Causes:
     for key, value in given.items():
         if not isinstance(value, str):
             continue
-        yield from malformed(path, key, names.qualified)
-        yield from malformed(path, value, names.label_value)
+        yield from field.malformed(path, key, names.qualified)
+        yield from field.malformed(path, value, names.label_value)
 
 
 def annotations(given: Json, path: str) -> Causes:
     size = 0
     for key, value in given.items():
         for text in names.qualified(key.lower()):
-            yield invalid(path, key, text)
+            yield field.invalid(path, key, text)
         size += len(key) + len(value)
     if size > MOST_ANNOTATION_BYTES // 4:
         size = sum(len(key.encode()) + len(value.encode()) for key, value in given.items())
         if size > MOST_ANNOTATION_BYTES:
-            yield too_long(path, MOST_ANNOTATION_BYTES)
+            yield field.too_long(path, MOST_ANNOTATION_BYTES)
 
 
 def _owners(owners: list[Json]) -> Causes:
@@ -117,16 +106,16 @@ def _owners(owners: list[Json]) -> Causes:
     for owner in owners:
         version = owner.get("apiVersion", "")
         if not version or version.endswith("/") or version.count("/") > 1:
-            yield invalid(f"{path}.apiVersion", version, "version must not be empty")
+            yield field.invalid(f"{path}.apiVersion", version, "version must not be empty")
         for key in ("kind", "name", "uid"):
             if not owner.get(key):
-                yield invalid(f"{path}.{key}", owner.get(key, ""), "must not be empty")
+                yield field.invalid(f"{path}.{key}", owner.get(key, ""), "must not be empty")
         if (version, owner.get("kind")) == ("v1", "Event"):
-            yield invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner")
+            yield field.invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner")
         if owner.get("controller"):
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
             if len(controllers) > 1:
-                yield invalid(
+                yield field.invalid(
                     path,
                     owners,
                     "Only one reference can have Controller set to true. "
@@ -137,9 +126,9 @@ def _owners(owners: list[Json]) -> Causes:
 def _finalizers(finalizers: Any, core: bool) -> Causes:
     path = "metadata.finalizers"
     for finalizer in finalizers:
-        yield from malformed(path, finalizer, names.qualified)
+        yield from field.malformed(path, finalizer, names.qualified)
     if {"orphan", "foregroundDeletion"} <= set(finalizers):
-        yield invalid(path, list(finalizers), "finalizer orphan and foregroundDeletion cannot be both set")
+        yield field.invalid(path, list(finalizers), "finalizer orphan and foregroundDeletion cannot be both set")
     if core:
         yield from _qualified_finalizers(finalizers)
 
@@ -147,7 +136,7 @@ def _finalizers(finalizers: Any, core: bool) -> Causes:
 def _qualified_finalizers(finalizers: Any) -> Errors:
     text = "name is neither a standard finalizer name nor is it fully qualified"
     return [
-        invalid(f"metadata.finalizers[{index}]", finalizer, text)
+        field.invalid(f"metadata.finalizers[{index}]", finalizer, text)
         for index, finalizer in enumerate(finalizers)
         if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
     ]
@@ -164,17 +153,17 @@ def selector(given: Json | None, path: str) -> Causes:
         match operator:
             case "In" | "NotIn":
                 if not values:
-                    yield required(f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+                    yield field.required(f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'")
             case "Exists" | "DoesNotExist":
                 if values:
-                    yield forbidden(
+                    yield field.forbidden(
                         f"{here}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
                     )
             case _:
-                yield invalid(f"{here}.operator", operator or "", "not a valid selector operator")
-        yield from malformed(f"{here}.key", expression.get("key", ""), names.qualified)
+                yield field.invalid(f"{here}.operator", operator or "", "not a valid selector operator")
+        yield from field.malformed(f"{here}.key", expression.get("key", ""), names.qualified)
         for at, value in enumerate(values):
-            yield from malformed(f"{here}.values[{at}]", value, names.label_value)
+            yield from field.malformed(f"{here}.values[{at}]", value, names.label_value)
 
 
 def matches(given: Json | None, found: Json | None) -> bool:

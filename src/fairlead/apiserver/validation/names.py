@@ -4,7 +4,8 @@ import ipaddress
 import re
 from functools import lru_cache
 
-from fairlead.apiserver.validation.errors import Errors, invalid, malformed, required
+from fairlead.apiserver.validation import errors as field
+from fairlead.apiserver.validation.errors import Errors
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -175,14 +176,14 @@ def percent(text: str) -> list[str]:
 def domain_prefixed(text: str, path: str) -> Errors:
     """`example.com/some-path`"""
     if not text:
-        return [required(path)]
+        return [field.required(path)]
     domain, slash, rest = text.partition("/")
     if not slash or not domain or not rest:
-        return [invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")')]
-    found: Errors = malformed(path, domain, subdomain)
+        return [field.invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")')]
+    found: Errors = field.malformed(path, domain, subdomain)
     if not re.fullmatch(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", rest):
         detail = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')"
-        found.append(invalid(path, rest, detail))
+        found.append(field.invalid(path, rest, detail))
     return found
 
 

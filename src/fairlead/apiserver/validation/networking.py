@@ -2,21 +2,10 @@
 
 import ipaddress
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core.containers import port_or_name
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Json,
-    forbidden,
-    immutable,
-    invalid,
-    malformed,
-    mandatory,
-    not_supported,
-    required,
-    supported,
-    too_long,
-)
+from fairlead.apiserver.validation.errors import Causes, Json
 
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 
@@ -25,14 +14,14 @@ def ingress(new: Json, old: Json | None) -> Causes:
     spec = new.get("spec") or {}
     rules, backend = spec.get("rules") or (), spec.get("defaultBackend")
     if not rules and backend is None:
-        yield invalid("spec", None, "either `defaultBackend` or `rules` must be specified")
+        yield field.invalid("spec", None, "either `defaultBackend` or `rules` must be specified")
     if backend is not None:
         yield from _backend(backend, "spec.defaultBackend")
     for index, rule in enumerate(rules):
         yield from _rule(rule, f"spec.rules[{index}]")
     name = spec.get("ingressClassName")
     if name is not None:
-        yield from malformed("spec.ingressClassName", name, names.subdomain)
+        yield from field.malformed("spec.ingressClassName", name, names.subdomain)
 
 
 def _rule(rule: Json, path: str) -> Causes:
@@ -40,47 +29,47 @@ def _rule(rule: Json, path: str) -> Causes:
     if host:
         try:
             ipaddress.ip_address(host)
-            yield invalid(f"{path}.host", host, "must be a DNS name, not an IP address")
+            yield field.invalid(f"{path}.host", host, "must be a DNS name, not an IP address")
         except ValueError:
-            yield from (invalid(f"{path}.host", host, text) for text in names.subdomain(host.removeprefix("*.")))
+            yield from (field.invalid(f"{path}.host", host, text) for text in names.subdomain(host.removeprefix("*.")))
     if rule.get("http") is None:
         return
     paths = rule["http"].get("paths") or ()
     if not paths:
-        yield required(f"{path}.http.paths")
+        yield field.required(f"{path}.http.paths")
     for index, each in enumerate(paths):
         here = f"{path}.http.paths[{index}]"
         kind, text = each.get("pathType"), each.get("path", "")
         if kind is None:
-            yield required(f"{here}.pathType", "pathType must be specified")
+            yield field.required(f"{here}.pathType", "pathType must be specified")
         elif kind not in _PATH_TYPES:
-            yield not_supported(f"{here}.pathType", kind, _PATH_TYPES)
+            yield field.not_supported(f"{here}.pathType", kind, _PATH_TYPES)
         elif not text.startswith("/") and (text or kind != "ImplementationSpecific"):
-            yield invalid(f"{here}.path", text, "must be an absolute path")
+            yield field.invalid(f"{here}.path", text, "must be an absolute path")
         yield from _backend(each.get("backend") or {}, f"{here}.backend")
 
 
 def _backend(backend: Json, path: str) -> Causes:
     service, resource = backend.get("service"), backend.get("resource")
     if service is None and resource is None:
-        yield invalid(path, "", "resource or service backend is required")
+        yield field.invalid(path, "", "resource or service backend is required")
         return
     if service is not None and resource is not None:
-        yield invalid(path, "", "cannot set both resource and service backends")
+        yield field.invalid(path, "", "cannot set both resource and service backends")
         return
     if service is not None:
         name, port = service.get("name", ""), service.get("port") or {}
-        yield from mandatory(f"{path}.service.name", name, names.label)
+        yield from field.mandatory(f"{path}.service.name", name, names.label)
         if port.get("name") and port.get("number"):
-            yield invalid(path, "", "cannot set both port name & port number")
+            yield field.invalid(path, "", "cannot set both port name & port number")
         elif port.get("name"):
             here = f"{path}.service.port.name"
-            yield from malformed(here, port["name"], names.port_name)
+            yield from field.malformed(here, port["name"], names.port_name)
         elif port.get("number"):
             here = f"{path}.service.port.number"
-            yield from malformed(here, port["number"], names.port_number)
+            yield from field.malformed(here, port["number"], names.port_number)
         else:
-            yield required(path, "port name or number is required")
+            yield field.required(path, "port name or number is required")
 
 
 def _ingress_class(obj: Json) -> Causes:
@@ -88,7 +77,7 @@ def _ingress_class(obj: Json) -> Causes:
     spec = obj.get("spec") or {}
     controller = spec.get("controller", "")
     if len(controller) > 250:
-        yield too_long("spec.controller", 250)
+        yield field.too_long("spec.controller", 250)
     yield from names.domain_prefixed(controller, "spec.controller")
     if spec.get("parameters") is not None:
         yield from _class_parameters(spec["parameters"], "spec.parameters")
@@ -96,24 +85,24 @@ def _ingress_class(obj: Json) -> Causes:
 
 def _class_parameters(given: Json, path: str) -> Causes:
     if given.get("apiGroup") is not None:
-        yield from malformed(f"{path}.apiGroup", given["apiGroup"], names.subdomain)
+        yield from field.malformed(f"{path}.apiGroup", given["apiGroup"], names.subdomain)
     for key in ("kind", "name"):
-        yield from mandatory(f"{path}.{key}", given.get(key, ""), names.path_segment)
+        yield from field.mandatory(f"{path}.{key}", given.get(key, ""), names.path_segment)
     scope, space = given.get("scope"), given.get("namespace")
     if scope is None:
-        yield required(f"{path}.scope")
+        yield field.required(f"{path}.scope")
         return
     if scope not in ("Cluster", "Namespace"):
-        yield not_supported(f"{path}.scope", scope, ("Cluster", "Namespace"))
+        yield field.not_supported(f"{path}.scope", scope, ("Cluster", "Namespace"))
         return
     if scope == "Namespace":
         if space is None:
-            yield required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
+            yield field.required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
             return
-        yield from malformed(f"{path}.namespace", space, names.label)
+        yield from field.malformed(f"{path}.namespace", space, names.label)
         return
     if space is not None:
-        yield forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
+        yield field.forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
 
 
 def ingress_class(new: Json, old: Json | None) -> Causes:
@@ -122,7 +111,7 @@ def ingress_class(new: Json, old: Json | None) -> Causes:
         return
     yield from metadata.on_update(new["metadata"], old["metadata"])
     controllers = [(each.get("spec") or {}).get("controller") for each in (new, old)]
-    yield from immutable("spec.controller", *controllers)
+    yield from field.immutable("spec.controller", *controllers)
     yield from _ingress_class(new)
 
 
@@ -137,25 +126,25 @@ def network_policy(new: Json, old: Json | None) -> Causes:
             for at, peer in enumerate(rule.get(side) or ()):
                 yield from _peer(peer, f"{path}.{side}[{at}]")
     for index, kind in enumerate(spec.get("policyTypes") or ()):
-        yield from supported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress"))
+        yield from field.supported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress"))
 
 
 def _policy_port(port: Json, path: str) -> Causes:
-    yield from supported(f"{path}.protocol", port.get("protocol"), ("TCP", "UDP", "SCTP"))
+    yield from field.supported(f"{path}.protocol", port.get("protocol"), ("TCP", "UDP", "SCTP"))
     if port.get("port") is not None:
         yield from port_or_name(port["port"], f"{path}.port")
 
 
 def _peer(peer: Json, path: str) -> Causes:
     if not peer:
-        yield required(path, "must specify a peer")
+        yield field.required(path, "must specify a peer")
         return
     for key in ("podSelector", "namespaceSelector"):
         yield from metadata.selector(peer.get(key), f"{path}.{key}")
     block = peer.get("ipBlock")
     if block is not None:
         if len(peer) > 1:
-            yield forbidden(path, "may not specify both ipBlock and another peer")
+            yield field.forbidden(path, "may not specify both ipBlock and another peer")
         cidr = block.get("cidr", "")
         try:
             ipaddress.ip_network(cidr, strict=False)
@@ -163,7 +152,7 @@ def _peer(peer: Json, path: str) -> Causes:
         except ValueError:
             whole = False
         if not cidr:
-            yield required(f"{path}.ipBlock.cidr")
+            yield field.required(f"{path}.ipBlock.cidr")
         elif not whole:
             text = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-            yield invalid(f"{path}.ipBlock.cidr", cidr, text)
+            yield field.invalid(f"{path}.ipBlock.cidr", cidr, text)

@@ -1,8 +1,9 @@
 """Validation of the kinds of policy: PodDisruptionBudgets."""
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.apps import at_most_all, int_or_percent
-from fairlead.apiserver.validation.errors import Causes, Errors, Json, counts, invalid, not_supported
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 
 _BUDGET_FIELDS = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
 
@@ -19,7 +20,7 @@ def _budget_spec(spec: Json) -> Causes:
     if "minAvailable" in spec and "maxUnavailable" in spec:
         # The server prints its own struct.
         shown = {name[0].upper() + name[1:]: spec.get(name) for name in _BUDGET_FIELDS}
-        yield invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set")
+        yield field.invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set")
     for key in ("minAvailable", "maxUnavailable"):
         if key in spec:
             yield from int_or_percent(spec[key], f"spec.{key}")
@@ -28,8 +29,10 @@ def _budget_spec(spec: Json) -> Causes:
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
         path = "spec.unhealthyPodEvictionPolicy"
-        yield not_supported(path, policy, ("AlwaysAllow", "IfHealthyBudget"))
+        yield field.not_supported(path, policy, ("AlwaysAllow", "IfHealthyBudget"))
 
 
 def budget_status(new: Json, old: Json) -> Errors:
-    return counts(new.get("status") or {}, ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"))
+    return field.counts(
+        new.get("status") or {}, ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+    )

@@ -3,19 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Collection
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import names
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    duplicate,
-    forbidden,
-    invalid,
-    malformed,
-    not_found,
-    required,
-    within_bounds,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.model.quantity import NANO, nanos
 
 NameCheck = Callable[[str, str], Causes]
@@ -55,9 +45,9 @@ def is_whole(name: str) -> bool:
 
 
 def resource_name(name: str, path: str) -> Errors:
-    found: Errors = malformed(path, name, names.qualified)
+    found: Errors = field.malformed(path, name, names.qualified)
     if not found and "/" not in name and name not in _STANDARD and not is_huge(name):
-        return [invalid(path, name, "must be a standard resource type or fully qualified")]
+        return [field.invalid(path, name, "must be a standard resource type or fully qualified")]
     return found
 
 
@@ -67,17 +57,17 @@ def container_resource_name(name: str, path: str) -> Causes:
     yield from resource_name(name, path)
     if "/" not in name:
         if not is_huge(name):
-            yield invalid(path, name, "must be a standard resource for containers")
+            yield field.invalid(path, name, "must be a standard resource for containers")
     elif not is_native(name) and not is_extended(name):
-        yield invalid(path, name, "doesn't follow extended resource name standard")
+        yield field.invalid(path, name, "doesn't follow extended resource name standard")
 
 
 def amount(name: str, quantity: str, path: str) -> Errors:
     value = nanos(quantity)
     if value < 0:
-        return [invalid(path, quantity, "must be greater than or equal to 0")]
+        return [field.invalid(path, quantity, "must be greater than or equal to 0")]
     if value % NANO and is_whole(name):
-        return [invalid(path, quantity, "must be an integer")]
+        return [field.invalid(path, quantity, "must be an integer")]
     return []
 
 
@@ -106,16 +96,18 @@ def amounts(limits: Json, requests: Json, path: str, name_check: NameCheck | Non
         limit = limits.get(name)
         if limit is not None:
             if nanos(quantity) != nanos(limit) and not is_overcommitted(name):
-                yield invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limit}")
+                yield field.invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limit}")
             elif nanos(quantity) > nanos(limit):
-                yield invalid(f"{path}.requests", quantity, f"must be less than or equal to {name} limit of {limit}")
+                yield field.invalid(
+                    f"{path}.requests", quantity, f"must be less than or equal to {name} limit of {limit}"
+                )
         elif not is_overcommitted(name):
-            yield required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+            yield field.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
         if is_huge(name):
             yield from _pages(name, quantity, here)
     names = {*limits, *requests}
     if any(map(is_huge, names)) and not names & {"cpu", "memory"}:
-        yield forbidden(path, "HugePages require cpu or memory")
+        yield field.forbidden(path, "HugePages require cpu or memory")
 
 
 def _pages(name: str, quantity: str, path: str) -> Errors:
@@ -126,7 +118,7 @@ def _pages(name: str, quantity: str, path: str) -> Errors:
         size = 0
     if size > 0 and nanos(quantity) > 0 and nanos(quantity) % size == 0:
         return []
-    return [invalid(path, quantity, f"{quantity} is not positive integer multiple of {name}")]
+    return [field.invalid(path, quantity, f"{quantity} is not positive integer multiple of {name}")]
 
 
 def claim_names(given: Collection[Json], known: Collection[str], path: str) -> Causes:
@@ -136,19 +128,21 @@ def claim_names(given: Collection[Json], known: Collection[str], path: str) -> C
     for index, claim in enumerate(given):
         here, name, request = f"{path}[{index}]", claim.get("name", ""), claim.get("request", "")
         if not name:
-            yield required(here)
+            yield field.required(here)
             continue
         if name in seen:
-            yield duplicate(here, name)
+            yield field.duplicate(here, name)
         else:
             key = f"{name}/{request}" if request else name
-            yield from (invalid(f"{here}.request", request, text) for text in (names.label(request) if request else ()))
+            yield from (
+                field.invalid(f"{here}.request", request, text) for text in (names.label(request) if request else ())
+            )
             if key in seen:
-                yield duplicate(here, key)
+                yield field.duplicate(here, key)
             elif not request:
-                yield from [duplicate(here, name)] * requested[name]
+                yield from [field.duplicate(here, name)] * requested[name]
             requested[name] += bool(request) and key not in seen
             seen.add(key)
         if name not in known:
-            detail = f"must be one of the names in pod.spec.resourceClaims{within_bounds(among)}"
-            yield not_found(here, name, detail)
+            detail = f"must be one of the names in pod.spec.resourceClaims{field.within_bounds(among)}"
+            yield field.not_found(here, name, detail)

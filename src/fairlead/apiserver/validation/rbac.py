@@ -1,7 +1,8 @@
 """Validation of the kinds of rbac.authorization.k8s.io: roles and their bindings."""
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import Causes, Errors, Json, invalid, mandatory, not_supported, required
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -38,7 +39,7 @@ def _aggregation(rule: Json | None) -> Errors:
         return []
     path, selectors = "aggregationRule.clusterRoleSelectors", rule.get("clusterRoleSelectors") or ()
     if not selectors:
-        return [required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil")]
+        return [field.required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil")]
     return [each for at, one in enumerate(selectors) for each in metadata.selector(one, f"{path}[{at}]")]
 
 
@@ -46,31 +47,33 @@ def _rules(obj: Json, namespaced: bool) -> Causes:
     for index, rule in enumerate(obj.get("rules") or ()):
         path = f"rules[{index}]"
         if not rule.get("verbs"):
-            yield required(f"{path}.verbs", "verbs must contain at least one value")
+            yield field.required(f"{path}.verbs", "verbs must contain at least one value")
         urls = rule.get("nonResourceURLs")
         if urls:
             if namespaced:
-                yield invalid(f"{path}.nonResourceURLs", urls, "namespaced rules cannot apply to non-resource URLs")
+                yield field.invalid(
+                    f"{path}.nonResourceURLs", urls, "namespaced rules cannot apply to non-resource URLs"
+                )
             if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
-                yield invalid(
+                yield field.invalid(
                     f"{path}.nonResourceURLs",
                     urls,
                     "rules cannot apply to both regular resources and non-resource URLs",
                 )
             continue
         if not rule.get("apiGroups"):
-            yield required(f"{path}.apiGroups", "resource rules must supply at least one api group")
+            yield field.required(f"{path}.apiGroups", "resource rules must supply at least one api group")
         if not rule.get("resources"):
-            yield required(f"{path}.resources", "resource rules must supply at least one resource")
+            yield field.required(f"{path}.resources", "resource rules must supply at least one resource")
 
 
 def _binding(obj: Json, kinds: tuple[str, ...]) -> Causes:
     reference = obj.get("roleRef") or {}
     if reference.get("apiGroup") != _RBAC:
-        yield not_supported("roleRef.apiGroup", reference.get("apiGroup", ""), (_RBAC,))
+        yield field.not_supported("roleRef.apiGroup", reference.get("apiGroup", ""), (_RBAC,))
     if reference.get("kind") not in kinds:
-        yield not_supported("roleRef.kind", reference.get("kind", ""), kinds)
-    yield from mandatory("roleRef.name", reference.get("name", ""), names.path_segment)
+        yield field.not_supported("roleRef.kind", reference.get("kind", ""), kinds)
+    yield from field.mandatory("roleRef.name", reference.get("name", ""), names.path_segment)
     for index, subject in enumerate(obj.get("subjects") or ()):
         yield from _subject(subject, len(kinds) > 1, f"subjects[{index}]")
 
@@ -78,19 +81,19 @@ def _binding(obj: Json, kinds: tuple[str, ...]) -> Causes:
 def _subject(subject: Json, namespaced: bool, path: str) -> Causes:
     name, group = subject.get("name", ""), subject.get("apiGroup", "")
     if not name:
-        yield required(f"{path}.name")
+        yield field.required(f"{path}.name")
     match subject.get("kind"):
         case "ServiceAccount":
-            yield from (invalid(f"{path}.name", name, text) for text in (names.subdomain(name) if name else ()))
+            yield from (field.invalid(f"{path}.name", name, text) for text in (names.subdomain(name) if name else ()))
             if group:
-                yield not_supported(f"{path}.apiGroup", group, ("",))
+                yield field.not_supported(f"{path}.apiGroup", group, ("",))
             if not namespaced and not subject.get("namespace"):
-                yield required(f"{path}.namespace")
+                yield field.required(f"{path}.namespace")
         case "User" | "Group":
             if group != _RBAC:
-                yield not_supported(f"{path}.apiGroup", group, (_RBAC,))
+                yield field.not_supported(f"{path}.apiGroup", group, (_RBAC,))
         case kind:
-            yield not_supported(f"{path}.kind", kind or "", ("ServiceAccount", "User", "Group"))
+            yield field.not_supported(f"{path}.kind", kind or "", ("ServiceAccount", "User", "Group"))
 
 
 def _same_role(new: Json, old: Json) -> Errors:
@@ -99,4 +102,4 @@ def _same_role(new: Json, old: Json) -> Errors:
     given = new.get("roleRef") or {}
     # The server prints its own struct.
     shown = {name: given.get(key) for name, key in (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))}
-    return [invalid("roleRef", shown, "cannot change roleRef")]
+    return [field.invalid("roleRef", shown, "cannot change roleRef")]

@@ -5,21 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlead.apiserver.cel import syntax as cel_syntax
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core import scheduling as placing
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    duplicate,
-    immutable,
-    invalid,
-    malformed,
-    not_supported,
-    required,
-    too_long,
-    too_many,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.apiserver.validation.storage import driver_name
 
 _MOST = 32  # requests, constraints, configurations, selectors
@@ -54,7 +43,7 @@ def template(new: Json, old: Json | None) -> Causes:
 
 
 def _same_spec(new: Json, old: Json) -> Errors:
-    return immutable("spec", new.get("spec"), old.get("spec"))
+    return field.immutable("spec", new.get("spec"), old.get("spec"))
 
 
 def device_class(new: Json, old: Json | None) -> Causes:
@@ -94,9 +83,9 @@ def _request(request: Json, path: str) -> Causes:
     yield from _label(request.get("name", ""), f"{path}.name")
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable")
     if exactly is None and not alternatives:
-        yield required(path, _ONE_REQUEST)
+        yield field.required(path, _ONE_REQUEST)
     elif exactly is not None and alternatives:
-        yield invalid(path, None, f"{_ONE_REQUEST}, but multiple fields are set")
+        yield field.invalid(path, None, f"{_ONE_REQUEST}, but multiple fields are set")
     elif alternatives:
         yield from _each(alternatives, _MOST_ALTERNATIVES, _alternative, f"{path}.firstAvailable")
         yield from _unique(alternatives, "name", f"{path}.firstAvailable")
@@ -111,33 +100,31 @@ def _alternative(request: Json, path: str) -> Causes:
 
 def _device_request(request: Json, path: str) -> Causes:
     name = request.get("deviceClassName", "")
-    yield from [] if name else [required(f"{path}.deviceClassName")]
-    if name:
-        yield from malformed(f"{path}.deviceClassName", name, names.subdomain)
+    yield from field.mandatory(f"{path}.deviceClassName", name, names.subdomain)
     yield from _each(request.get("selectors"), _MOST, _selector, f"{path}.selectors")
     count = request.get("count", 0)
     match request.get("allocationMode"):
         case "All":
             if count:
-                yield invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
+                yield field.invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
         case "ExactCount":
             if count <= 0:
-                yield invalid(f"{path}.count", count, "must be greater than zero")
+                yield field.invalid(f"{path}.count", count, "must be greater than zero")
         case mode:
-            yield not_supported(f"{path}.allocationMode", mode or "", ("All", "ExactCount"))
+            yield field.not_supported(f"{path}.allocationMode", mode or "", ("All", "ExactCount"))
 
 
 def _selector(selector: Json, path: str) -> Errors:
     rule = selector.get("cel")
     if rule is None:
-        return [required(f"{path}.cel")]
+        return [field.required(f"{path}.cel")]
     text, here = rule.get("expression", ""), f"{path}.cel.expression"
     if len(text.encode()) > _MOST_RULE:
-        return [too_long(here, _MOST_RULE)]
+        return [field.too_long(here, _MOST_RULE)]
     try:
         cel_syntax.parse(text)
     except cel_syntax.SyntaxMistake as problem:
-        return [invalid(here, text, f"compilation failed: {cel_syntax.pointed(text, problem.at, str(problem))}")]
+        return [field.invalid(here, text, f"compilation failed: {cel_syntax.pointed(text, problem.at, str(problem))}")]
     return []
 
 
@@ -146,10 +133,10 @@ def _constraint(constraint: Json, path: str, known: set[str]) -> Causes:
     attribute = constraint.get("matchAttribute")
     if attribute is None and constraint.get("distinctAttribute") is None:
         text = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
-        yield required(path, text)
+        yield field.required(path, text)
     elif attribute is not None:
         if "/" not in attribute:
-            yield invalid(
+            yield field.invalid(
                 f"{path}.matchAttribute",
                 attribute,
                 "a fully qualified name must be a domain and a name separated by a slash",
@@ -166,23 +153,23 @@ def _references(given: list[str] | None, known: set[str], path: str) -> Causes:
         if len(parts) <= 2:
             yield from (each for part in parts for each in _label(part, here))
         if name not in known:
-            yield invalid(here, name, _A_REQUEST)
+            yield field.invalid(here, name, _A_REQUEST)
         if name in seen:
-            yield duplicate(here, name)
+            yield field.duplicate(here, name)
         seen.add(name)
 
 
 def _configuration(config: Json, path: str) -> Causes:
     opaque = config.get("opaque")
     if opaque is None:
-        yield required(f"{path}.opaque")
+        yield field.required(f"{path}.opaque")
         return
     yield from driver_name(opaque.get("driver", ""), f"{path}.opaque.driver")
     parameters = opaque.get("parameters")
     if parameters is None:
-        yield required(f"{path}.opaque.parameters")
+        yield field.required(f"{path}.opaque.parameters")
     elif not isinstance(parameters, dict):
-        yield invalid(f"{path}.opaque.parameters", "<value omitted>", "must be a valid JSON object")
+        yield field.invalid(f"{path}.opaque.parameters", "<value omitted>", "must be a valid JSON object")
 
 
 # --- slices -----------------------------------------------------------------------------------------------------
@@ -194,9 +181,9 @@ def device_slice(new: Json, old: Json | None) -> Causes:
     pool = spec.get("pool") or {}
     yield from _pool(pool, "spec.pool")
     if old is not None:
-        yield from immutable("spec.pool.name", pool.get("name"), (before.get("pool") or {}).get("name"))
+        yield from field.immutable("spec.pool.name", pool.get("name"), (before.get("pool") or {}).get("name"))
         for key in ("driver", "nodeName"):
-            yield from immutable(f"spec.{key}", spec.get(key), before.get(key))
+            yield from field.immutable(f"spec.{key}", spec.get(key), before.get(key))
     yield from _where(spec)
     yield from _each(spec.get("devices"), _MOST_DEVICES, lambda each, at: _device(each, at, spec), "spec.devices")
     yield from _unique(spec.get("devices"), "name", "spec.devices")
@@ -205,17 +192,17 @@ def device_slice(new: Json, old: Json | None) -> Causes:
 def _pool(pool: Json, path: str) -> Causes:
     name = pool.get("name", "")
     if not name:
-        yield required(f"{path}.name")
+        yield field.required(f"{path}.name")
     else:
         if len(name) > _MOST_POOL_NAME:
-            yield too_long(f"{path}.name", _MOST_POOL_NAME)
+            yield field.too_long(f"{path}.name", _MOST_POOL_NAME)
         for part in name.split("/"):
-            yield from malformed(f"{path}.name", part, names.subdomain)
+            yield from field.malformed(f"{path}.name", part, names.subdomain)
     if pool.get("resourceSliceCount", 0) <= 0:
         count = pool.get("resourceSliceCount", 0)
-        yield invalid(f"{path}.resourceSliceCount", count, "must be greater than zero")
+        yield field.invalid(f"{path}.resourceSliceCount", count, "must be greater than zero")
     if pool.get("generation", 0) < 0:
-        yield invalid(f"{path}.generation", pool["generation"], "must be greater than or equal to zero")
+        yield field.invalid(f"{path}.generation", pool["generation"], "must be greater than or equal to zero")
 
 
 def _where(spec: Json) -> Causes:
@@ -223,9 +210,9 @@ def _where(spec: Json) -> Causes:
     node = spec.get("nodeName")
     if node:
         given.append("`nodeName`")
-        yield from malformed("spec.nodeName", node, names.subdomain)
+        yield from field.malformed("spec.nodeName", node, names.subdomain)
     elif node is not None:
-        yield invalid("spec.nodeName", node, "must be either unset or set to a non-empty string")
+        yield field.invalid("spec.nodeName", node, "must be either unset or set to a non-empty string")
     selector = spec.get("nodeSelector")
     if selector is not None:
         given.append("`nodeSelector`")
@@ -233,16 +220,16 @@ def _where(spec: Json) -> Causes:
         terms = selector.get("nodeSelectorTerms") or []
         if len(terms) != 1:
             text = "must have exactly one node selector term"
-            yield invalid("spec.nodeSelector.nodeSelectorTerms", terms, text)
+            yield field.invalid("spec.nodeSelector.nodeSelectorTerms", terms, text)
     for key in ("allNodes", "perDeviceNodeSelection"):
         if spec.get(key):
             given.append(f"`{key}`")
         elif spec.get(key) is not None:
-            yield invalid(f"spec.{key}", spec[key], "must be either unset or set to true")
+            yield field.invalid(f"spec.{key}", spec[key], "must be either unset or set to true")
     if not given:
-        yield required("spec", _WHERE)
+        yield field.required("spec", _WHERE)
     elif len(given) > 1:
-        yield invalid("spec", f"{{{', '.join(given)}}}", f"{_WHERE}, but multiple fields are set")
+        yield field.invalid("spec", f"{{{', '.join(given)}}}", f"{_WHERE}, but multiple fields are set")
 
 
 def _device(device: Json, path: str, spec: Json) -> Causes:
@@ -250,7 +237,7 @@ def _device(device: Json, path: str, spec: Json) -> Causes:
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     if len(attributes) + len(capacity) > _MOST:
         text = f"the total number of attributes and capacities must not exceed {_MOST}"
-        yield invalid(path, len(attributes) + len(capacity), text)
+        yield field.invalid(path, len(attributes) + len(capacity), text)
     for key, attribute in attributes.items():
         yield from _qualified(key, f"{path}.attributes")
         yield from _attribute(attribute, f"{path}.attributes[{key}]")
@@ -263,55 +250,54 @@ def _device(device: Json, path: str, spec: Json) -> Causes:
             "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in "
             "the ResourceSlice spec"
         )
-        yield invalid(path, None, text)
+        yield field.invalid(path, None, text)
 
 
 def _attribute(attribute: Json, path: str) -> Causes:
     text, version = attribute.get("string"), attribute.get("version")
     if text is not None and len(text.encode()) > _MOST_TEXT:
-        yield too_long(f"{path}.string", _MOST_TEXT)
+        yield field.too_long(f"{path}.string", _MOST_TEXT)
     if version is not None:
         if not _VERSION.fullmatch(version):
-            why = "must be a string compatible with semver.org spec 2.0.0"
-            yield invalid(f"{path}.version", version, why)
+            yield field.invalid(f"{path}.version", version, "must be a string compatible with semver.org spec 2.0.0")
         if len(version.encode()) > _MOST_TEXT:
-            yield too_long(f"{path}.version", _MOST_TEXT)
+            yield field.too_long(f"{path}.version", _MOST_TEXT)
     if not attribute:
-        yield invalid(path, "", "exactly one value must be specified")
+        yield field.invalid(path, "", "exactly one value must be specified")
     elif len(attribute) > 1:
         # The server prints its own struct.
         shown = {f"{key.title()}Value": attribute.get(key) for key in ("int", "bool", "string", "version")}
-        yield invalid(path, shown, "exactly one value must be specified")
+        yield field.invalid(path, shown, "exactly one value must be specified")
 
 
 # --- small ------------------------------------------------------------------------------------------------------
 
 
 def _label(name: str, path: str) -> Errors:
-    return malformed(path, name, names.label)
+    return field.malformed(path, name, names.label)
 
 
 def _qualified(name: str, path: str) -> Causes:
     domain, slash, identifier = name.rpartition("/")
     if slash and not domain:
-        yield required(path, "the domain must not be empty")
+        yield field.required(path, "the domain must not be empty")
     elif slash:
-        yield from malformed(path, domain, names.subdomain)
+        yield from field.malformed(path, domain, names.subdomain)
     if not identifier:
-        yield required(path, "the name must not be empty")
+        yield field.required(path, "the name must not be empty")
     elif not _IDENTIFIER.fullmatch(identifier):
         text = (
             "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric "
             "characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is "
             "'[A-Za-z_][A-Za-z0-9_]*')"
         )
-        yield invalid(path, identifier, text)
+        yield field.invalid(path, identifier, text)
 
 
 def _each(items: list[Any] | None, most: int, check: Callable[[Any, str], Causes], path: str) -> Causes:
     yield from (each for index, item in enumerate(items or ()) for each in check(item, f"{path}[{index}]"))
     if items and len(items) > most:
-        yield too_many(path, len(items), most)
+        yield field.too_many(path, len(items), most)
 
 
 def _unique(items: list[Json] | None, key: str, path: str) -> Causes:
@@ -319,5 +305,5 @@ def _unique(items: list[Json] | None, key: str, path: str) -> Causes:
     for index, item in enumerate(items or ()):
         name = item.get(key, "")
         if name in seen:
-            yield duplicate(f"{path}[{index}]", name)
+            yield field.duplicate(f"{path}[{index}]", name)
         seen.add(name)

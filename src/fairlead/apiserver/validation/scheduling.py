@@ -1,6 +1,7 @@
 """Validation of the kinds of scheduling.k8s.io: PriorityClasses."""
 
-from fairlead.apiserver.validation.errors import Causes, Json, forbidden, immutable, supported
+from fairlead.apiserver.validation import errors as field
+from fairlead.apiserver.validation.errors import Causes, Json
 
 _LARGEST_PRIORITY = 1_000_000_000
 
@@ -13,17 +14,17 @@ def _on_create(obj: Json) -> Causes:
     name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
     if name.startswith("system-"):
         if name not in ("system-node-critical", "system-cluster-critical"):
-            yield forbidden(
+            yield field.forbidden(
                 "metadata.name",
                 "priority class names with 'system-' prefix are reserved for system use only. "
                 f"error: {name} is not a known system priority class",
             )
     elif value > _LARGEST_PRIORITY:
-        yield forbidden("value", f"maximum allowed value of a user defined priority is {_LARGEST_PRIORITY}")
-    yield from supported("preemptionPolicy", obj.get("preemptionPolicy"), ("PreemptLowerPriority", "Never"))
+        yield field.forbidden("value", f"maximum allowed value of a user defined priority is {_LARGEST_PRIORITY}")
+    yield from field.supported("preemptionPolicy", obj.get("preemptionPolicy"), ("PreemptLowerPriority", "Never"))
 
 
 def _on_update(new: Json, old: Json) -> Causes:
     if new.get("value") != old.get("value"):
-        yield forbidden("value", "may not be changed in an update.")
-    yield from immutable("preemptionPolicy", new.get("preemptionPolicy"), old.get("preemptionPolicy"))
+        yield field.forbidden("value", "may not be changed in an update.")
+    yield from field.immutable("preemptionPolicy", new.get("preemptionPolicy"), old.get("preemptionPolicy"))

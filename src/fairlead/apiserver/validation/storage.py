@@ -1,32 +1,19 @@
 """Validation of the kinds of storage.k8s.io: classes, drivers, attachments, capacities."""
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    duplicate,
-    forbidden,
-    immutable,
-    invalid,
-    malformed,
-    mandatory,
-    nonnegative,
-    required,
-    supported,
-    too_long,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.model.quantity import nanos
 
 
 def storage_class(new: Json, old: Json | None) -> Causes:
     if old is not None:
         keys = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
-        yield from (each for key in keys for each in immutable(key, new.get(key), old.get(key)))
+        yield from (each for key in keys for each in field.immutable(key, new.get(key), old.get(key)))
         return
-    yield from mandatory("provisioner", new.get("provisioner", ""), lambda name: names.qualified(name.lower()))
-    yield from supported("reclaimPolicy", new.get("reclaimPolicy"), ("Delete", "Retain"))
-    yield from supported("volumeBindingMode", new.get("volumeBindingMode"), ("Immediate", "WaitForFirstConsumer"))
+    yield from field.mandatory("provisioner", new.get("provisioner", ""), lambda name: names.qualified(name.lower()))
+    yield from field.supported("reclaimPolicy", new.get("reclaimPolicy"), ("Delete", "Retain"))
+    yield from field.supported("volumeBindingMode", new.get("volumeBindingMode"), ("Immediate", "WaitForFirstConsumer"))
 
 
 _MOST_NODE_ID = 192
@@ -47,29 +34,29 @@ def _driver(driver: Json, seen: set[str], path: str) -> Causes:
     name, node = driver.get("name", ""), driver.get("nodeID", "")
     yield from driver_name(name, f"{path}.name")
     if not node:
-        yield required(f"{path}.nodeID")
+        yield field.required(f"{path}.nodeID")
     elif len(node.encode()) > _MOST_NODE_ID:
-        yield invalid(f"{path}.nodeID", node, f"must be {_MOST_NODE_ID} characters or less")
-    yield from nonnegative(f"{path}.allocatable.count", (driver.get("allocatable") or {}).get("count"))
+        yield field.invalid(f"{path}.nodeID", node, f"must be {_MOST_NODE_ID} characters or less")
+    yield from field.nonnegative(f"{path}.allocatable.count", (driver.get("allocatable") or {}).get("count"))
     if name in seen:
-        yield duplicate(f"{path}.name", name)
+        yield field.duplicate(f"{path}.name", name)
     seen.add(name)
     keys: set[str] = set()
     for key in driver.get("topologyKeys") or ():
         if not key:
-            yield required(path)
+            yield field.required(path)
         if key in keys:
-            yield duplicate(path, key)
+            yield field.duplicate(path, key)
         keys.add(key)
-        yield from malformed(path, key, names.qualified)
+        yield from field.malformed(path, key, names.qualified)
 
 
 def driver_name(name: str, path: str) -> Errors:
     if not name:
-        return [required(path)]
+        return [field.required(path)]
     if len(name.encode()) > _MOST_DRIVER_NAME:
-        return [too_long(path, _MOST_DRIVER_NAME)]
-    return [invalid(path, name, text) for text in names.subdomain(name.lower())]
+        return [field.too_long(path, _MOST_DRIVER_NAME)]
+    return [field.invalid(path, name, text) for text in names.subdomain(name.lower())]
 
 
 def _same_drivers(new: Json, old: Json) -> Causes:
@@ -85,7 +72,7 @@ def _same_drivers(new: Json, old: Json) -> Causes:
                 "TopologyKeys": driver.get("topologyKeys"),
                 "Allocatable": None,
             }
-            yield invalid("spec.drivers", shown, "field is immutable")
+            yield field.invalid("spec.drivers", shown, "field is immutable")
 
 
 def csi_driver(new: Json, old: Json | None) -> Causes:
@@ -94,27 +81,26 @@ def csi_driver(new: Json, old: Json | None) -> Causes:
     if old is None:
         return
     before, modes = old.get("spec") or {}, spec.get("volumeLifecycleModes")
-    yield from immutable("spec.attachedRequired", spec.get("attachRequired"), before.get("attachRequired"))
-    yield from immutable("spec.volumeLifecycleModes", modes, before.get("volumeLifecycleModes"))
+    yield from field.immutable("spec.attachedRequired", spec.get("attachRequired"), before.get("attachRequired"))
+    yield from field.immutable("spec.volumeLifecycleModes", modes, before.get("volumeLifecycleModes"))
 
 
 def _csi_driver_spec(spec: Json) -> Causes:
-    yield from supported("spec.fsGroupPolicy", spec.get("fsGroupPolicy", "File"), _GROUP_POLICIES)
+    yield from field.supported("spec.fsGroupPolicy", spec.get("fsGroupPolicy", "File"), _GROUP_POLICIES)
     audiences: set[str] = set()
     for index, request in enumerate(spec.get("tokenRequests") or ()):
         path, audience = f"spec.tokenRequests[{index}]", request.get("audience", "")
         seconds = request.get("expirationSeconds")
         if audience in audiences:
-            yield duplicate(f"{path}.audience", audience)
+            yield field.duplicate(f"{path}.audience", audience)
         elif seconds is not None and seconds < 600:
-            text = "may not specify a duration less than 10 minutes"
-            yield invalid(f"{path}.expirationSeconds", seconds, text)
+            yield field.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
         elif seconds is not None and seconds > 2**32:
             text = "may not specify a duration larger than 2^32 seconds"
-            yield invalid(f"{path}.expirationSeconds", seconds, text)
+            yield field.invalid(f"{path}.expirationSeconds", seconds, text)
         audiences.add(audience)
     for mode in spec.get("volumeLifecycleModes") or ():
-        yield from supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral"))
+        yield from field.supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral"))
 
 
 def volume_attachment(new: Json, old: Json | None) -> Causes:
@@ -125,14 +111,14 @@ def volume_attachment(new: Json, old: Json | None) -> Causes:
     name = source.get("persistentVolumeName")
     exactly_one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
     if len(source) > 1:
-        yield forbidden("spec.source", exactly_one)
+        yield field.forbidden("spec.source", exactly_one)
     elif not source:
-        yield required("spec.source", exactly_one)
+        yield field.required("spec.source", exactly_one)
     elif name == "":
-        yield required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName")
-    yield from malformed("spec.nodeName", spec.get("nodeName", ""), names.subdomain)
+        yield field.required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName")
+    yield from field.malformed("spec.nodeName", spec.get("nodeName", ""), names.subdomain)
     if name is not None:
-        yield from malformed("spec.source.persistentVolumeName", name, names.subdomain)
+        yield from field.malformed("spec.source.persistentVolumeName", name, names.subdomain)
     if old is None or spec == (old.get("spec") or {}):
         return
     # The server prints its own struct.
@@ -144,16 +130,16 @@ def volume_attachment(new: Json, old: Json | None) -> Causes:
         },
         "NodeName": spec.get("nodeName", ""),
     }
-    yield invalid("spec", shown, "field is immutable")
+    yield field.invalid("spec", shown, "field is immutable")
 
 
 def _storage_capacity(obj: Json) -> Causes:
     yield from metadata.on_create(obj["metadata"], True, names.subdomain)
     yield from metadata.selector(obj.get("nodeTopology"), "nodeTopology")
-    yield from malformed("storageClassName", obj.get("storageClassName", ""), names.subdomain)
+    yield from field.malformed("storageClassName", obj.get("storageClassName", ""), names.subdomain)
     capacity = obj.get("capacity")
     if capacity is not None and nanos(capacity) < 0:
-        yield invalid("capacity", capacity, "must be greater than or equal to 0")
+        yield field.invalid("capacity", capacity, "must be greater than or equal to 0")
 
 
 def storage_capacity(new: Json, old: Json | None) -> Causes:
@@ -161,6 +147,6 @@ def storage_capacity(new: Json, old: Json | None) -> Causes:
         yield from _storage_capacity(new)
         return
     yield from metadata.on_update(new["metadata"], old["metadata"])
-    yield from immutable("nodeTopology", new.get("nodeTopology"), old.get("nodeTopology"))
-    yield from immutable("storageClassName", new.get("storageClassName", ""), old.get("storageClassName", ""))
+    yield from field.immutable("nodeTopology", new.get("nodeTopology"), old.get("nodeTopology"))
+    yield from field.immutable("storageClassName", new.get("storageClassName", ""), old.get("storageClassName", ""))
     yield from _storage_capacity(new)

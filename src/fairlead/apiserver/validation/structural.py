@@ -9,18 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    below,
-    forbidden,
-    invalid,
-    not_supported,
-    repeated,
-    required,
-    supported_if_set,
-)
+from fairlead.apiserver.validation import errors as field
+from fairlead.apiserver.validation.errors import Causes, Errors, Json, below
 
 Patterns = Callable[[str, str], Errors]
 """What is wrong with a regular expression that stands at a path."""
@@ -71,12 +61,12 @@ def root(schema: Json, path: str, *, has_status: bool) -> Causes:
         other = [key for key, value in schema.items() if key not in _STATUS_ROOT and value not in (None, "", False)]
         if schema.get("type") and schema["type"] != "object":
             text = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
-            yield invalid(f"{path}.type", schema["type"], text)
+            yield field.invalid(f"{path}.type", schema["type"], text)
         elif any(schema[key] not in ([], {}) for key in other):
             text = f"only [{_STATUS_ROOT_SHOWN}] fields are allowed at the root of the schema if the status subresource"
-            yield invalid(path, schema, f"{text} is enabled")
+            yield field.invalid(path, schema, f"{text} is enabled")
     if schema.get("nullable"):
-        yield forbidden(f"{path}.nullable", "nullable cannot be true at the root")
+        yield field.forbidden(f"{path}.nullable", "nullable cannot be true at the root")
 
 
 # --- structure --------------------------------------------------------------------------------------------------
@@ -100,20 +90,20 @@ def _invariants(schema: Json, path: str, level: str, patterns: Patterns) -> Erro
     kind, items, rest = schema.get("type") or "", schema.get("items"), schema.get("additionalProperties")
     properties = schema.get("properties") or {}
     if kind == "array" and not isinstance(items, dict):
-        found.append(required(f"{path}.items", "must be specified"))
+        found.append(field.required(f"{path}.items", "must be specified"))
     if isinstance(items, dict):
         found += _invariants(items, f"{path}.items", "item", patterns)
     for name, inner in properties.items():
         found += _invariants(inner, below(path, f".properties[{name}]"), "field", patterns)
     if rest is not None and level == "root":
-        found.append(forbidden(f"{path}.additionalProperties", "must not be used at the root"))
+        found.append(field.forbidden(f"{path}.additionalProperties", "must not be used at the root"))
     if isinstance(rest, dict):
         found += _invariants(rest, f"{path}.additionalProperties", "field", patterns)
     found += _extensions(schema, kind, path, level)
     any_of, all_of = schema.get("anyOf") or [], schema.get("allOf") or [{}]
     found += _judged(schema, path, patterns, any_of == _INT_OR_STRING, all_of[0].get("anyOf") == _INT_OR_STRING)
     if level == "root" and kind and kind != "object":
-        found.append(invalid(f"{path}.type", kind, "must be object at the root"))
+        found.append(field.invalid(f"{path}.type", kind, "must be object at the root"))
     return [*found, *_described_meta(schema, path, level)]
 
 
@@ -125,20 +115,20 @@ def _extensions(schema: Json, kind: str, path: str, level: str) -> Causes:
         ("x-kubernetes-embedded-resource", embedded),
     ):
         if either and is_set:
-            yield invalid(f"{path}.{other}", True, "must be false if x-kubernetes-int-or-string is true")
+            yield field.invalid(f"{path}.{other}", True, "must be false if x-kubernetes-int-or-string is true")
     if embedded and kind != "object":
         text = "must be object if x-kubernetes-embedded-resource is true"
-        yield invalid(f"{path}.type", kind, text) if kind else required(f"{path}.type", text)
+        yield field.invalid(f"{path}.type", kind, text) if kind else field.required(f"{path}.type", text)
     elif not kind and not either and not open_:
-        yield required(f"{path}.type", _EMPTY_TYPE[level])
+        yield field.required(f"{path}.type", _EMPTY_TYPE[level])
     if embedded and schema.get("additionalProperties") is not None:
         text = "must not be used if x-kubernetes-embedded-resource is set"
-        yield forbidden(f"{path}.additionalProperties", text)
+        yield field.forbidden(f"{path}.additionalProperties", text)
     if embedded and not open_ and not schema.get("properties"):
         text = (
             "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
         )
-        yield required(f"{path}.properties", text)
+        yield field.required(f"{path}.properties", text)
 
 
 def _described_meta(schema: Json, path: str, level: str) -> Causes:
@@ -148,19 +138,19 @@ def _described_meta(schema: Json, path: str, level: str) -> Causes:
     for name in ("kind", "apiVersion"):
         if is_object and name in properties and properties[name].get("type") != "string":
             here = f"{path}.properties[{name}].type"
-            yield invalid(here, properties[name].get("type") or "", "must be string")
+            yield field.invalid(here, properties[name].get("type") or "", "must be string")
     described, here = properties.get("metadata"), f"{path}.properties[metadata]"
     if described is None:
         return
     if is_object and described.get("type") != "object":
-        yield invalid(f"{here}.type", described.get("type") or "", "must be object")
+        yield field.invalid(f"{here}.type", described.get("type") or "", "must be object")
     if level == "root":
         more = {key for key in described if key not in ("type", "default") and described[key] not in (None, "", False)}
         if set(described.get("properties") or {}) <= {"name", "generateName"}:
             more.discard("properties")
         if more - {"id", "$schema", "example", "externalDocs"}:
             text = "must not specify anything other than name and generateName, but metadata is implicitly specified"
-            yield forbidden(here, text)
+            yield field.forbidden(here, text)
 
 
 def _judgements(schema: Json) -> list[tuple[str, Json]]:
@@ -186,10 +176,10 @@ def _judgement(schema: Json, path: str, patterns: Patterns, *, skip_any: bool = 
         found += _judgement(schema["items"], f"{path}.items", patterns)
     for name, inner in (schema.get("properties") or {}).items():
         found += _judgement(inner, below(path, f".properties[{name}]"), patterns)
-    found += [forbidden(f"{path}.{key}", text) for key, text in _NO_JUDGEMENT.items() if _is_set(schema, key)]
+    found += [field.forbidden(f"{path}.{key}", text) for key, text in _NO_JUDGEMENT.items() if _is_set(schema, key)]
     if "metadata" in (schema.get("properties") or {}):
         here = f"{path}.properties[metadata]"
-        found.append(forbidden(here, "must not be specified in a nested context"))
+        found.append(field.forbidden(here, "must not be specified in a nested context"))
     return found
 
 
@@ -203,7 +193,7 @@ def _completeness(schema: Json, shape: Json | None, at: str, judged_at: str) -> 
 
 def _complete(judged: Json, shape: Json | None, at: str, judged_at: str) -> Errors:
     if shape is None:
-        return [required(at, f"because it is defined in {judged_at}")]
+        return [field.required(at, f"because it is defined in {judged_at}")]
     found = _completeness(judged, shape, at, judged_at)
     items = shape.get("items")
     if isinstance(judged.get("items"), dict):
@@ -292,44 +282,43 @@ def _below(schema: Json, path: str, place: _Place, *, is_root: bool) -> list[tup
 def _plain(schema: Json, path: str, place: _Place) -> Causes:
     kind = schema.get("type") or ""
     if kind and kind not in _TYPES:
-        yield not_supported(f"{path}.type", kind, _TYPES)
+        yield field.not_supported(f"{path}.type", kind, _TYPES)
     if schema.get("default") is not None and place.no_default is not None:
-        yield forbidden(f"{path}.default", f"must not be set {place.no_default}")
+        yield field.forbidden(f"{path}.default", f"must not be set {place.no_default}")
     for key in _NOT_SUPPORTED:
         if schema.get(key) is not None if key in ("additionalItems", "dependencies", "$ref") else schema.get(key):
-            yield forbidden(f"{path}.{key}", f"{key} is not supported")
+            yield field.forbidden(f"{path}.{key}", f"{key} is not supported")
     if kind == "null":
-        text = "type cannot be set to null, use nullable as an alternative"
-        yield forbidden(f"{path}.type", text)
+        yield field.forbidden(f"{path}.type", "type cannot be set to null, use nullable as an alternative")
     if isinstance(schema.get("items"), list) and schema["items"]:
-        yield forbidden(f"{path}.items", "items must be a schema object and not an array")
+        yield field.forbidden(f"{path}.items", "items must be a schema object and not an array")
     if place.in_meta and schema.get("x-kubernetes-embedded-resource"):
-        yield forbidden(f"{path}.x-kubernetes-embedded-resource", "must not be used inside of resource meta")
+        yield field.forbidden(f"{path}.x-kubernetes-embedded-resource", "must not be used inside of resource meta")
 
 
 def _exclusive(schema: Json, path: str) -> Causes:
     if schema.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
-        yield forbidden(f"{path}.uniqueItems", text)
+        yield field.forbidden(f"{path}.uniqueItems", text)
     # An object is a struct or a map; a struct may also allow unknown fields.
     if schema.get("properties") and schema.get("additionalProperties") not in (None, True):
         text = "additionalProperties and properties are mutual exclusive"
-        yield forbidden(f"{path}.additionalProperties", text)
+        yield field.forbidden(f"{path}.additionalProperties", text)
 
 
 def _wrong_type(schema: Json, path: str, expected: str, key: str) -> Errors:
     kind, text = schema.get("type") or "", f"must be {expected} if {key} is specified"
     if schema.get(key) is None or kind == expected:
         return []
-    return [invalid(f"{path}.type", kind, text) if kind else required(f"{path}.type", text)]
+    return [field.invalid(f"{path}.type", kind, text) if kind else field.required(f"{path}.type", text)]
 
 
 def _maps(schema: Json, path: str) -> Causes:
     if schema.get("x-kubernetes-preserve-unknown-fields") is False:
-        yield invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, "must be true or undefined")
+        yield field.invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, "must be true or undefined")
     yield from _wrong_type(schema, path, "object", "x-kubernetes-map-type")
     kind = schema.get("x-kubernetes-map-type")
-    yield from supported_if_set(f"{path}.x-kubernetes-map-type", kind, ("atomic", "granular"))
+    yield from field.supported_if_set(f"{path}.x-kubernetes-map-type", kind, ("atomic", "granular"))
 
 
 def _lists(schema: Json, path: str) -> Errors:
@@ -339,13 +328,13 @@ def _lists(schema: Json, path: str) -> Errors:
         text = "must be atomic as item of a list with x-kubernetes-list-type=set"
         inner = items.get("x-kubernetes-list-type")
         if items.get("type") == "array" and inner not in (None, "atomic"):
-            found.append(invalid(f"{path}.items.x-kubernetes-list-type", inner, text))
+            found.append(field.invalid(f"{path}.items.x-kubernetes-list-type", inner, text))
         if items.get("type") == "object" and items.get("x-kubernetes-map-type") != "atomic":
-            found.append(invalid(f"{path}.items.x-kubernetes-map-type", inner, text))
-    found += supported_if_set(f"{path}.x-kubernetes-list-type", kind, ("atomic", "set", "map"))
+            found.append(field.invalid(f"{path}.items.x-kubernetes-map-type", inner, text))
+    found += field.supported_if_set(f"{path}.x-kubernetes-list-type", kind, ("atomic", "set", "map"))
     if schema.get("x-kubernetes-list-map-keys") and kind != "map":
         here, text = f"{path}.x-kubernetes-list-type", "must be map if x-kubernetes-list-map-keys is non-empty"
-        found.append(required(here, text) if kind is None else invalid(here, kind, text))
+        found.append(field.required(here, text) if kind is None else field.invalid(here, kind, text))
     return found
 
 
@@ -356,35 +345,34 @@ def _keyed(schema: Json, path: str) -> Causes:
     if kind == "map":
         if not keys:
             text = "must not be empty if x-kubernetes-list-type is map"
-            yield required(f"{path}.x-kubernetes-list-map-keys", text)
+            yield field.required(f"{path}.x-kubernetes-list-map-keys", text)
         if items is None:
-            yield required(f"{path}.items", "must have a schema if x-kubernetes-list-type is map")
+            yield field.required(f"{path}.items", "must have a schema if x-kubernetes-list-type is map")
         elif not isinstance(items, dict):
             text = "must only have a single schema if x-kubernetes-list-type is map"
-            yield invalid(f"{path}.items", items, text)
+            yield field.invalid(f"{path}.items", items, text)
         elif items.get("type") != "object":
             text = "must be object if parent array's x-kubernetes-list-type is map"
-            yield invalid(f"{path}.items.type", items.get("type") or "", text)
+            yield field.invalid(f"{path}.items.type", items.get("type") or "", text)
         else:
             yield from _keys(keys, items.get("properties") or {}, path)
     if kind in ("set", "map") and isinstance(items, dict):
         if items.get("nullable"):
-            text = f"cannot be nullable when x-kubernetes-list-type is {kind}"
-            yield forbidden(f"{path}.items.nullable", text)
+            yield field.forbidden(f"{path}.items.nullable", f"cannot be nullable when x-kubernetes-list-type is {kind}")
         if kind == "map":
             yield from _required_keys(keys, items, path)
 
 
 def _keys(keys: list[str], properties: Mapping[str, Any], path: str) -> Causes:
     here = f"{path}.x-kubernetes-list-map-keys"
-    for key, again in zip(keys, repeated(keys), strict=True):
+    for key, again in zip(keys, field.repeated(keys), strict=True):
         if key not in properties:
-            yield invalid(here, keys, "entries must all be names of item properties")
+            yield field.invalid(here, keys, "entries must all be names of item properties")
         elif properties[key].get("type") in ("array", "object"):
             text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
-            yield invalid(f"{path}.items.properties[{key}].type", "object", text)
+            yield field.invalid(f"{path}.items.properties[{key}].type", "object", text)
         if again:
-            yield invalid(here, keys, "must not contain duplicate entries")
+            yield field.invalid(here, keys, "must not contain duplicate entries")
 
 
 def _required_keys(keys: list[str], items: Json, path: str) -> Causes:
@@ -394,6 +382,6 @@ def _required_keys(keys: list[str], items: Json, path: str) -> Causes:
             continue
         here, why = f"{path}.items.properties[{key}]", "this property is in x-kubernetes-list-map-keys, so it"
         if properties[key].get("default") is None and key not in needed:
-            yield required(f"{here}.default", f"{why} must have a default or be a required property")
+            yield field.required(f"{here}.default", f"{why} must have a default or be a required property")
         if properties[key].get("nullable"):
-            yield forbidden(f"{here}.nullable", f"{why} cannot be nullable")
+            yield field.forbidden(f"{here}.nullable", f"{why} cannot be nullable")

@@ -36,7 +36,8 @@ def plan_cron_job(seen: CronJobInput, now: datetime) -> list[Intent]:
     if cron.is_terminating or spec.suspend:
         return intents
     try:
-        schedule, zone = parse_schedule(spec.schedule), _zone(spec.time_zone)
+        schedule = parse_schedule(spec.schedule)
+        zone: tzinfo = ZoneInfo(spec.time_zone) if spec.time_zone else UTC
     except BadSchedule as problem:
         note = f"unparseable schedule: {spec.schedule!r} : {problem}"
         return [event(CRON_JOBS, cron.metadata, "UnparseableSchedule", note, warning=True), *intents]
@@ -51,10 +52,6 @@ def plan_cron_job(seen: CronJobInput, now: datetime) -> list[Intent]:
     # A moment late rather than early: a look before the time finds nothing to do.
     wake = WakeAfter(seconds=max(0.0, (following - now).total_seconds()) + 0.1)
     return [*intents, *_plan_run(seen, schedule, zone, now), wake]
-
-
-def _zone(name: str | None) -> tzinfo:
-    return ZoneInfo(name) if name else UTC
 
 
 def _since(seen: CronJobInput, now: datetime) -> datetime:

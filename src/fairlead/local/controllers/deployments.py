@@ -429,7 +429,8 @@ def _status(seen: DeploymentInput, rollout: Rollout, now: datetime) -> Json:
         "collisionCount": (deployment.count("collisionCount") + rollout.collided) or None,
     }
     conditions = _progress(seen, rollout, status, conditions, now)
-    failures = [found for owner in (rollout.new, *every) if owner for found in owner.conditions if _is_failure(found)]
+    owners = [owner for owner in (rollout.new, *every) if owner]
+    failures = [found for owner in owners for found in owner.conditions if found["type"] == FAILURE]
     if failures:
         first = failures[0]
         conditions = with_condition(
@@ -438,10 +439,6 @@ def _status(seen: DeploymentInput, rollout: Rollout, now: datetime) -> Json:
     else:
         conditions = without_condition(conditions, FAILURE)
     return {**status, "conditions": conditions}
-
-
-def _is_failure(condition: Json) -> bool:
-    return bool(condition["type"] == FAILURE)
 
 
 def has_deadline(deployment: Deployment) -> bool:

@@ -543,10 +543,6 @@ def job_controller(context: ControllerContext) -> Controller:
     return made
 
 
-def plan_job_orphan(pod: ControllerPod, now: datetime) -> list[Intent]:
-    return [drop_finalizer(PODS, pod.metadata, TRACKING)]
-
-
 def job_orphan_controller(context: ControllerContext) -> Controller:
     """Pods with the finalizer of a Job that is gone or has ended: remove it."""
     jobs, pods = context.mirrors.of(JOBS), context.mirrors.of(PODS)
@@ -558,7 +554,7 @@ def job_orphan_controller(context: ControllerContext) -> Controller:
         pod = pods.get(key)
         if pod is None or TRACKING not in pod.metadata.finalizers or await is_awaited(pod):
             return None
-        return await shell.hand_over(key, plan_job_orphan(pod, context.clock.now()))
+        return await shell.hand_over(key, [drop_finalizer(PODS, pod.metadata, TRACKING)])
 
     async def is_awaited(pod: ControllerPod) -> bool:
         controller = pod.metadata.controller

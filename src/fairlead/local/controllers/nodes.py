@@ -135,7 +135,7 @@ def _plan_taints(seen: NodeInput, now: datetime) -> list[Intent]:
         NodeTaint(key=key, effect=effect, time_added=rfc3339(now))
         for key, effect in sorted(desired - held, key=lambda taint: (taint[1], taint[0]))
     ]
-    taints = [_as_json(taint) for taint in (*kept, *fresh)]
+    taints = [msgspec.to_builtins(taint) for taint in (*kept, *fresh)]
     return [
         Patch(
             kind=NODES,
@@ -148,11 +148,6 @@ def _plan_taints(seen: NodeInput, now: datetime) -> list[Intent]:
 
 def _is_ours(taint: NodeTaint) -> bool:
     return (taint.key, taint.effect) in OURS
-
-
-def _as_json(taint: NodeTaint) -> Json:
-    found: Json = msgspec.to_builtins(taint)
-    return found
 
 
 def _plan_pods(seen: NodeInput, now: datetime) -> Iterable[Intent]:

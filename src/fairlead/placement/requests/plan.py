@@ -62,10 +62,6 @@ Loads = Callable[[datetime], Mapping[Subject, Mapping[str, float]]]
 """What pods of services use now, where it is known; the forecast reader's."""
 
 
-def nobody_knows(now: datetime) -> Mapping[Subject, Mapping[str, float]]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class RoundOptions:
     """How a round is held. `settle_s`: how long a reservation is held, and pods are waited for."""
@@ -76,7 +72,7 @@ class RoundOptions:
     load_basis: str = REQUESTS
     # Whether pods are planned, and made, on room that others are still leaving.
     reuse_terminating: bool = False
-    loads: Loads = nobody_knows
+    loads: Loads = lambda now: {}
     # What is wrong with the forecasts, if anything is; None where nobody forecasts.
     forecasts_problem: Callable[[], str | None] | None = None
     # Whether they count all the same: a few documents that make no sense spoil nothing.

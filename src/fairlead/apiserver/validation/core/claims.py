@@ -4,18 +4,9 @@ from typing import Final
 
 from fairlead.apiserver.json_values import put
 from fairlead.apiserver.schema.internal import diff
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    forbidden,
-    immutable,
-    invalid,
-    malformed,
-    not_supported,
-    required,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.apiserver.validation.quantities import is_native
 from fairlead.model.quantity import nanos
 
@@ -26,50 +17,49 @@ VOLUME_MODES = ("Block", "Filesystem")
 def claim_spec(spec: Json, path: str) -> Causes:
     modes = spec.get("accessModes") or ()
     if not modes:
-        yield required(f"{path}.accessModes", "at least 1 access mode is required")
+        yield field.required(f"{path}.accessModes", "at least 1 access mode is required")
     yield from metadata.selector(spec.get("selector"), f"{path}.selector")
     yield from access_modes(modes, f"{path}.accessModes")
     storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if storage is None:
-        yield required(f"{path}.resources[storage]")
+        yield field.required(f"{path}.resources[storage]")
     elif nanos(storage) <= 0:
-        yield invalid(f"{path}.resources[storage]", storage, "must be greater than zero")
+        yield field.invalid(f"{path}.resources[storage]", storage, "must be greater than zero")
     name = spec.get("storageClassName")
     if name:
-        yield from malformed(f"{path}.storageClassName", name, names.subdomain)
+        yield from field.malformed(f"{path}.storageClassName", name, names.subdomain)
     if spec.get("volumeMode", "Filesystem") not in VOLUME_MODES:
-        yield not_supported(f"{path}.volumeMode", spec["volumeMode"], VOLUME_MODES)
+        yield field.not_supported(f"{path}.volumeMode", spec["volumeMode"], VOLUME_MODES)
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     for key, given in (("dataSource", source), ("dataSourceRef", reference)):
         if given is not None:
             yield from _data_source(given, f"{path}.{key}")
     if source is not None and reference is not None:
         if reference.get("namespace"):
-            yield invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified")
+            yield field.invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified")
         elif any(source.get(key) != reference.get(key) for key in ("apiGroup", "kind", "name")):
-            yield invalid(path, {}, "must match dataSourceRef")
+            yield field.invalid(path, {}, "must match dataSourceRef")
     name = spec.get("volumeAttributesClassName")
     if name:
-        yield from malformed(f"{path}.volumeAttributesClassName", name, names.subdomain)
+        yield from field.malformed(f"{path}.volumeAttributesClassName", name, names.subdomain)
 
 
 def _data_source(given: Json, path: str) -> Causes:
-    yield from (required(f"{path}.{key}") for key in ("name", "kind") if not given.get(key))
+    yield from (field.required(f"{path}.{key}") for key in ("name", "kind") if not given.get(key))
     group, kind = given.get("apiGroup") or "", given.get("kind", "")
     if not group and kind != "PersistentVolumeClaim":
-        detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-        yield invalid(path, kind, detail)
+        yield field.invalid(path, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
     if group:
-        yield from malformed(f"{path}.apiGroup", group, names.subdomain)
+        yield from field.malformed(f"{path}.apiGroup", group, names.subdomain)
     space = given.get("namespace")
     if space:
-        yield from malformed(f"{path}.namespace", space, names.label)
+        yield from field.malformed(f"{path}.namespace", space, names.label)
 
 
 def access_modes(modes: list[str] | tuple[str, ...], path: str) -> Causes:
-    yield from (not_supported(path, mode, _MODES) for mode in modes if mode not in _MODES)
+    yield from (field.not_supported(path, mode, _MODES) for mode in modes if mode not in _MODES)
     if "ReadWriteOncePod" in modes and any(mode in _MODES[:3] for mode in modes):
-        yield forbidden(path, "may not use ReadWriteOncePod with other access modes")
+        yield field.forbidden(path, "may not use ReadWriteOncePod with other access modes")
 
 
 def claim(new: Json, old: Json | None) -> Causes:
@@ -88,12 +78,12 @@ def claim(new: Json, old: Json | None) -> Causes:
         detail = (
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
         )
-        yield forbidden("spec", f"{detail}\n{diff('PersistentVolumeClaimSpec', before, spec)}")
+        yield field.forbidden("spec", f"{detail}\n{diff('PersistentVolumeClaimSpec', before, spec)}")
     size, was = (_storage(each["spec"]) for each in (new, old))
     capacity = ((old.get("status") or {}).get("capacity") or {}).get("storage", "0")
     if nanos(size) < nanos(was) and nanos(size) <= nanos(capacity):
-        yield forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
-    yield from immutable("volumeMode", new["spec"].get("volumeMode"), old["spec"].get("volumeMode"))
+        yield field.forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
+    yield from field.immutable("volumeMode", new["spec"].get("volumeMode"), old["spec"].get("volumeMode"))
 
 
 def _storage(spec: Json) -> str:
@@ -122,22 +112,22 @@ def claim_status(new: Json, old: Json) -> Causes:
     for name, value in (status.get("allocatedResourceStatuses") or {}).items():
         yield from _claim_key(name, path)
         if value not in _RESIZES:
-            yield not_supported(path, name, sorted(_RESIZES))
+            yield field.not_supported(path, name, sorted(_RESIZES))
     path = "status.allocatedResources"
     for name, quantity in (status.get("allocatedResources") or {}).items():
         yield from _claim_key(name, path) or _basic({name: quantity}, path)
 
 
 def _claim_key(name: str, path: str) -> Errors:
-    found: Errors = malformed(path, name, names.qualified)
+    found: Errors = field.malformed(path, name, names.qualified)
     if not found and is_native(name) and name != "storage":
-        found.append(not_supported(path, name, ("storage",)))
+        found.append(field.not_supported(path, name, ("storage",)))
     return found
 
 
 def _basic(amounts: Json, path: str) -> Errors:
     return [
-        invalid(
+        field.invalid(
             f"{path}[{name}]",
             int(quantity) if quantity.lstrip("-").isdecimal() else quantity,
             "must be a valid resource quantity",

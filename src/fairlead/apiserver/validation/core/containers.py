@@ -3,27 +3,12 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.core import security
 from fairlead.apiserver.validation.core.downward import field_ref, resource_ref
 from fairlead.apiserver.validation.core.volumes import devices, mounts
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    duplicate,
-    forbidden,
-    invalid,
-    malformed,
-    mandatory,
-    nonnegative,
-    not_found,
-    not_supported,
-    one_of,
-    required,
-    supported,
-    too_many,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.apiserver.validation.paths import no_backsteps
 from fairlead.apiserver.validation.quantities import requirements
 
@@ -54,7 +39,7 @@ class Around:
 
 def containers(given: list[Json], around: Around, path: str) -> Causes:
     if not given:
-        yield required(path)
+        yield field.required(path)
         return
     seen: set[str] = set()
     for index, container in enumerate(given):
@@ -62,7 +47,7 @@ def containers(given: list[Json], around: Around, path: str) -> Causes:
         yield from _container(container, around, here)
         name = container.get("name", "")
         if name in seen:
-            yield duplicate(f"{here}.name", name)
+            yield field.duplicate(f"{here}.name", name)
         seen.add(name)
         if "lifecycle" in container:
             yield from _lifecycle(container["lifecycle"], around, f"{here}.lifecycle")
@@ -84,7 +69,7 @@ def init_containers(given: list[Json], others: list[Json], around: Around, path:
             yield from _restarting(container, here)
         name = container.get("name", "")
         if name in seen:
-            yield duplicate(f"{here}.name", name)
+            yield field.duplicate(f"{here}.name", name)
         elif name:
             seen.add(name)
         yield from _host_ports([container], path)
@@ -94,7 +79,7 @@ def init_containers(given: list[Json], others: list[Json], around: Around, path:
                 continue
             if not sidecar:
                 detail = "may not be set for init containers without restartPolicy=Always"
-                yield forbidden(f"{here}.{kind}", detail)
+                yield field.forbidden(f"{here}.{kind}", detail)
             elif kind == "lifecycle":
                 yield from _lifecycle(container[kind], around, f"{here}.{kind}")
             else:
@@ -102,7 +87,7 @@ def init_containers(given: list[Json], others: list[Json], around: Around, path:
         for at, policy in enumerate(container.get("resizePolicy") or ()):
             if not sidecar and policy.get("restartPolicy") == "RestartContainer":
                 detail = "must not be set to 'RestartContainer' for non-sidecar initContainers"
-                yield invalid(f"{here}.resizePolicy[{at}].restartPolicy", "RestartContainer", detail)
+                yield field.invalid(f"{here}.resizePolicy[{at}].restartPolicy", "RestartContainer", detail)
 
 
 def ephemeral_containers(given: list[Json], spec: Json, around: Around, path: str) -> Causes:
@@ -114,40 +99,41 @@ def ephemeral_containers(given: list[Json], spec: Json, around: Around, path: st
         yield from untidy_image(container, here)
         name = container.get("name", "")
         if name in seen:
-            yield duplicate(f"{here}.name", name)
+            yield field.duplicate(f"{here}.name", name)
         seen.add(name)
         target = container.get("targetContainerName", "")
         if target and target not in others:
-            yield not_found(f"{here}.targetContainerName", target)
+            yield field.not_found(f"{here}.targetContainerName", target)
         detail = "cannot be set for an Ephemeral Container"
         yield from (
-            forbidden(f"{here}.{key}", detail) for key, value in container.items() if value and key not in _LOOKING
+            field.forbidden(f"{here}.{key}", detail)
+            for key, value in container.items()
+            if value and key not in _LOOKING
         )
         for at, mount in enumerate(container.get("volumeMounts") or ()):
             for key in ("subPath", "subPathExpr"):
                 if mount.get(key):
-                    yield forbidden(f"{here}.volumeMounts[{at}].{key}", detail)
+                    yield field.forbidden(f"{here}.volumeMounts[{at}].{key}", detail)
 
 
 def untidy_image(container: Json, path: str) -> Errors:
     image = container.get("image", "")
     if image == image.strip():
         return []
-    return [invalid(f"{path}.image", image, "must not have leading or trailing whitespace")]
+    return [field.invalid(f"{path}.image", image, "must not have leading or trailing whitespace")]
 
 
 def _container(container: Json, around: Around, path: str) -> Causes:
     name = container.get("name", "")
     if not name:
-        yield required(f"{path}.name")
+        yield field.required(f"{path}.name")
     else:
         problems = names.label(name)
         if problems:
-            yield from (invalid(f"{path}.name", name, text) for text in problems)
+            yield from (field.invalid(f"{path}.name", name, text) for text in problems)
     if not container.get("image"):
-        yield required(f"{path}.image")
-    if container.get("terminationMessagePolicy") not in _MESSAGES:
-        yield from one_of(f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _MESSAGES)
+        yield field.required(f"{path}.image")
+    yield from field.one_of(f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _MESSAGES)
     if "ports" in container:
         yield from _ports(container["ports"], f"{path}.ports")
     if "env" in container:
@@ -158,8 +144,7 @@ def _container(container: Json, around: Around, path: str) -> Causes:
         yield from mounts(container, around.volumes, path)
     if "volumeDevices" in container:
         yield from devices(container, around.volumes, path)
-    if container.get("imagePullPolicy") not in _PULL:
-        yield from one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL)
+    yield from field.one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL)
     yield from requirements(container["resources"], f"{path}.resources", around.claims)
     if "resizePolicy" in container:
         yield from _resizing(container["resizePolicy"], around.restart, f"{path}.resizePolicy")
@@ -171,22 +156,21 @@ def _restarting(container: Json, path: str) -> Causes:
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
     if policy is None:
         if rules:
-            detail = "must specify restartPolicy when restart rules are used"
-            yield required(f"{path}.restartPolicy", detail)
+            yield field.required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used")
     elif policy not in _RESTART:
-        yield not_supported(f"{path}.restartPolicy", policy, _RESTART)
+        yield field.not_supported(f"{path}.restartPolicy", policy, _RESTART)
     if len(rules) > 20:
-        yield too_many(f"{path}.restartPolicyRules", len(rules), 20)
+        yield field.too_many(f"{path}.restartPolicyRules", len(rules), 20)
     for index, rule in enumerate(rules):
         here = f"{path}.restartPolicyRules[{index}]"
-        yield from supported(f"{here}.action", rule.get("action", ""), ("Restart", "RestartAllContainers"))
+        yield from field.supported(f"{here}.action", rule.get("action", ""), ("Restart", "RestartAllContainers"))
         codes = rule.get("exitCodes")
         if codes is None:
-            yield required(f"{here}.exitCodes", "must be specified")
+            yield field.required(f"{here}.exitCodes", "must be specified")
             continue
-        yield from supported(f"{here}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
+        yield from field.supported(f"{here}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
         if len(codes.get("values") or ()) > 255:
-            yield too_many(f"{here}.exitCodes.values", len(codes["values"]), 255)
+            yield field.too_many(f"{here}.exitCodes.values", len(codes["values"]), 255)
 
 
 def _resizing(policies: list[Json], restart: str, path: str) -> Causes:
@@ -194,13 +178,12 @@ def _resizing(policies: list[Json], restart: str, path: str) -> Causes:
     for index, policy in enumerate(policies):
         resource, policy_name = policy.get("resourceName", ""), policy.get("restartPolicy", "")
         if resource in seen:
-            yield duplicate(f"{path}[{index}]", resource)
+            yield field.duplicate(f"{path}[{index}]", resource)
         seen.add(resource)
-        yield from one_of(path, resource, ("cpu", "memory"))
-        yield from one_of(path, policy_name, ("NotRequired", "RestartContainer"))
+        yield from field.one_of(path, resource, ("cpu", "memory"))
+        yield from field.one_of(path, policy_name, ("NotRequired", "RestartContainer"))
         if restart == "Never" and policy_name != "NotRequired":
-            detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
-            yield invalid(path, policy_name, detail)
+            yield field.invalid(path, policy_name, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 
 
 def _ports(ports: list[Json], path: str) -> Causes:
@@ -210,19 +193,18 @@ def _ports(ports: list[Json], path: str) -> Causes:
         if name:
             problems = names.port_name(name)
             if problems:
-                yield from (invalid(f"{path}[{index}].name", name, text) for text in problems)
+                yield from (field.invalid(f"{path}[{index}].name", name, text) for text in problems)
             elif name in seen:
-                yield duplicate(f"{path}[{index}].name", name)
+                yield field.duplicate(f"{path}[{index}].name", name)
             else:
                 seen.add(name)
         if number == 0:
-            yield required(f"{path}[{index}].containerPort")
+            yield field.required(f"{path}[{index}].containerPort")
         elif not 0 < number < 65536:
-            yield from malformed(f"{path}[{index}].containerPort", number, names.port_number)
+            yield from field.malformed(f"{path}[{index}].containerPort", number, names.port_number)
         if host and not 0 < host < 65536:
-            yield from malformed(f"{path}[{index}].hostPort", host, names.port_number)
-        if port.get("protocol") not in _PROTOCOLS:
-            yield from one_of(f"{path}[{index}].protocol", port.get("protocol"), _PROTOCOLS)
+            yield from field.malformed(f"{path}[{index}].hostPort", host, names.port_number)
+        yield from field.one_of(f"{path}[{index}].protocol", port.get("protocol"), _PROTOCOLS)
 
 
 def _host_ports(given: list[Json], path: str) -> Causes:
@@ -233,13 +215,13 @@ def _host_ports(given: list[Json], path: str) -> Causes:
             if port.get("hostPort"):
                 key = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{port['hostPort']}"
                 if key in seen:
-                    yield duplicate(f"{path}[{index}].ports[{at}].hostPort", key)
+                    yield field.duplicate(f"{path}[{index}].ports[{at}].hostPort", key)
                 seen.add(key)
 
 
 def _env(variables: list[Json], path: str) -> Causes:
     for index, variable in enumerate(variables):
-        yield from mandatory(f"{path}[{index}].name", variable.get("name"), names.env_name)
+        yield from field.mandatory(f"{path}[{index}].name", variable.get("name"), names.env_name)
         if "valueFrom" in variable:
             yield from _value_from(variable, f"{path}[{index}].valueFrom")
 
@@ -252,28 +234,28 @@ def _value_from(variable: Json, path: str) -> Causes:
         yield from resource_ref(source["resourceFieldRef"], f"{path}.resourceFieldRef")
     for kind in ("configMapKeyRef", "secretKeyRef"):
         if kind in source:
-            yield from malformed(f"{path}.{kind}.name", source[kind].get("name", ""), names.subdomain)
-            yield from mandatory(f"{path}.{kind}.key", source[kind].get("key"), names.config_key)
+            yield from field.malformed(f"{path}.{kind}.name", source[kind].get("name", ""), names.subdomain)
+            yield from field.mandatory(f"{path}.{kind}.key", source[kind].get("key"), names.config_key)
     if "fileKeyRef" in source:
         yield from _file_key(source["fileKeyRef"], f"{path}.fileKeyRef")
     count = len(source)
     if count == 0:
-        yield invalid(
+        yield field.invalid(
             path,
             "",
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
         )
     elif variable.get("value"):
-        yield invalid(path, "", "may not be specified when `value` is not empty")
+        yield field.invalid(path, "", "may not be specified when `value` is not empty")
     elif count > 1:
-        yield invalid(path, "", "may not have more than one field specified at a time")
+        yield field.invalid(path, "", "may not have more than one field specified at a time")
 
 
 def _file_key(reference: Json, path: str) -> Causes:
     for key, check in (("key", names.env_name), ("volumeName", names.label)):
-        yield from mandatory(f"{path}.{key}", reference.get(key, ""), check)
+        yield from field.mandatory(f"{path}.{key}", reference.get(key, ""), check)
     if not reference.get("path"):
-        yield required(f"{path}.path")
+        yield field.required(f"{path}.path")
         return
     yield from no_backsteps(reference["path"], f"{path}.path")
 
@@ -294,27 +276,29 @@ def file_keys(spec: Json, path: str) -> Causes:
                     reference.get("volumeName", ""),
                 )
                 if name not in sources:
-                    yield not_found(here, name)
+                    yield field.not_found(here, name)
                 elif "emptyDir" not in sources[name]:
-                    yield invalid(here, name, "referenced volume must be of type emptyDir")
+                    yield field.invalid(here, name, "referenced volume must be of type emptyDir")
 
 
 def _env_from(source: Json, index: int, whole: str) -> Causes:
     path = f"{whole}[{index}]"
     prefix = source.get("prefix")
     if prefix:
-        yield from malformed(f"{path}.prefix", prefix, names.env_name)
+        yield from field.malformed(f"{path}.prefix", prefix, names.env_name)
     kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
     for kind in kinds:
         name = source[kind].get("name", "")
         if not name:
-            yield required(f"{path}.{kind}.name")
+            yield field.required(f"{path}.{kind}.name")
         else:
-            yield from (invalid(f"{path}.{kind}.name", name, text) for text in names.subdomain(names.beginning(name)))
+            yield from (
+                field.invalid(f"{path}.{kind}.name", name, text) for text in names.subdomain(names.beginning(name))
+            )
     if not kinds:
-        yield invalid(whole, "", "must specify one of: `configMapRef` or `secretRef`")
+        yield field.invalid(whole, "", "must specify one of: `configMapRef` or `secretRef`")
     elif len(kinds) > 1:
-        yield invalid(whole, "", "may not have more than one field specified at a time")
+        yield field.invalid(whole, "", "may not have more than one field specified at a time")
 
 
 def _lifecycle(lifecycle: Json, around: Around, path: str) -> Causes:
@@ -322,50 +306,49 @@ def _lifecycle(lifecycle: Json, around: Around, path: str) -> Causes:
         if kind in lifecycle:
             yield from _handler(lifecycle[kind], around, f"{path}.{kind}")
     if "stopSignal" in lifecycle and not around.has_os:
-        detail = "may not be set for containers with empty `spec.os.name`"
-        yield forbidden(f"{path}.stopSignal", detail)
+        yield field.forbidden(f"{path}.stopSignal", "may not be set for containers with empty `spec.os.name`")
 
 
 def _probe(probe: Json, kind: str, around: Around, path: str) -> Causes:
     yield from _handler(probe, around, path)
     for key in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"):
-        yield from nonnegative(f"{path}.{key}", probe.get(key, 0))
+        yield from field.nonnegative(f"{path}.{key}", probe.get(key, 0))
     grace = probe.get("terminationGracePeriodSeconds")
     if grace is not None and grace <= 0:
-        yield invalid(f"{path}.terminationGracePeriodSeconds", grace, "must be greater than 0")
+        yield field.invalid(f"{path}.terminationGracePeriodSeconds", grace, "must be greater than 0")
     if kind == "readinessProbe":
         if grace is not None:
-            yield invalid(f"{path}.terminationGracePeriodSeconds", grace, "must not be set for readinessProbes")
+            yield field.invalid(f"{path}.terminationGracePeriodSeconds", grace, "must not be set for readinessProbes")
     elif probe.get("successThreshold") != 1:
-        yield invalid(f"{path}.successThreshold", probe.get("successThreshold"), "must be 1")
+        yield field.invalid(f"{path}.successThreshold", probe.get("successThreshold"), "must be 1")
 
 
 def _handler(handler: Json, around: Around, path: str) -> Causes:
     kinds = [kind for kind in _HANDLERS if handler.get(kind) is not None]
     if not kinds:
-        yield required(path, "must specify a handler type")
+        yield field.required(path, "must specify a handler type")
         return
     kind = kinds[0]
     action = handler[kind]
     match kind:
         case "exec":
             if not action.get("command"):
-                yield required(f"{path}.exec.command")
+                yield field.required(f"{path}.exec.command")
         case "httpGet":
             yield from port_or_name(action.get("port"), f"{path}.httpGet.port")
-            yield from supported(f"{path}.httpGet.scheme", action.get("scheme"), ("HTTP", "HTTPS"))
+            yield from field.supported(f"{path}.httpGet.scheme", action.get("scheme"), ("HTTP", "HTTPS"))
             for header in action.get("httpHeaders") or ():
-                yield from malformed(f"{path}.httpGet.httpHeaders", header.get("name", ""), names.http_header)
+                yield from field.malformed(f"{path}.httpGet.httpHeaders", header.get("name", ""), names.http_header)
         case "tcpSocket" | "grpc":
             yield from port_or_name(action.get("port"), f"{path}.{kind}.port")
         case "sleep":
             seconds = action.get("seconds", 0)
             if around.grace_s is not None and not 0 <= seconds <= around.grace_s:
                 detail = f"must be non-negative and less than terminationGracePeriodSeconds ({around.grace_s})"
-                yield invalid(f"{path}.sleep", seconds, detail)
-    yield from (forbidden(f"{path}.{each}", "may not specify more than 1 handler type") for each in kinds[1:])
+                yield field.invalid(f"{path}.sleep", seconds, detail)
+    yield from (field.forbidden(f"{path}.{each}", "may not specify more than 1 handler type") for each in kinds[1:])
 
 
 def port_or_name(port: int | str | None, path: str) -> Errors:
     problems = names.port_name(port) if isinstance(port, str) else names.port_number(port or 0)
-    return [invalid(path, port or 0 if not isinstance(port, str) else port, text) for text in problems]
+    return [field.invalid(path, port or 0 if not isinstance(port, str) else port, text) for text in problems]

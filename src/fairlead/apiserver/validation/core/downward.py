@@ -2,16 +2,9 @@
 
 import re
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import names
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    invalid,
-    malformed,
-    not_supported,
-    required,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 
 _ENV_FIELDS = ("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
                "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs")  # fmt: skip
@@ -32,32 +25,32 @@ _KNOWN_FIELDS = frozenset(
 
 
 def field_ref(reference: Json, path: str, in_volume: bool = False) -> Errors:
-    field = reference.get("fieldPath", "")
-    if not field:
-        return [required(f"{path}.fieldPath")]
+    name = reference.get("fieldPath", "")
+    if not name:
+        return [field.required(f"{path}.fieldPath")]
     version = reference.get("apiVersion", "v1")
     if version != "v1":
         detail = f"error converting fieldPath: unsupported pod version: {version}"
-        return [invalid(f"{path}.fieldPath", field, detail)]
-    subscript = _SUBSCRIPT.fullmatch(field)
+        return [field.invalid(f"{path}.fieldPath", name, detail)]
+    subscript = _SUBSCRIPT.fullmatch(name)
     if subscript is not None:
         key = subscript[2].lower() if subscript[1].endswith("annotations") else subscript[2]
-        return malformed(path, key, names.qualified)
-    if field not in _KNOWN_FIELDS and not field.startswith(("metadata.labels[", "metadata.annotations[")):
-        detail = f"error converting fieldPath: field label not supported: {field}"
-        return [invalid(f"{path}.fieldPath", field, detail)]
-    supported = _VOLUME_FIELDS if in_volume else _ENV_FIELDS
-    return [] if field in supported else [not_supported(f"{path}.fieldPath", field, supported)]
+        return field.malformed(path, key, names.qualified)
+    if name not in _KNOWN_FIELDS and not name.startswith(("metadata.labels[", "metadata.annotations[")):
+        detail = f"error converting fieldPath: field label not supported: {name}"
+        return [field.invalid(f"{path}.fieldPath", name, detail)]
+    known = _VOLUME_FIELDS if in_volume else _ENV_FIELDS
+    return field.supported(f"{path}.fieldPath", name, known)
 
 
 def resource_ref(reference: Json, path: str, in_volume: bool = False) -> Causes:
     resource = reference.get("resource", "")
     if in_volume and not reference.get("containerName"):
-        yield required(f"{path}.containerName")
+        yield field.required(f"{path}.containerName")
     elif not resource:
-        yield required(f"{path}.resource")
+        yield field.required(f"{path}.resource")
     elif resource not in _RESOURCES and not resource.startswith(("limits.hugepages-", "requests.hugepages-")):
-        yield not_supported(f"{path}.resource", resource, _RESOURCES)
+        yield field.not_supported(f"{path}.resource", resource, _RESOURCES)
     yield from _divisor(resource, reference.get("divisor", "0"), f"{path}.divisor")
 
 
@@ -72,4 +65,4 @@ def _divisor(resource: str, divisor: str, path: str) -> Errors:
         detail = "only divisor's values 1m and 1 are supported with the cpu resource"
     else:
         detail = f"only divisor's values {', '.join(good)} are supported with the {word} resource"
-    return [invalid(path, resource, detail)]
+    return [field.invalid(path, resource, detail)]

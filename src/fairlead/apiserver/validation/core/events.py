@@ -1,7 +1,8 @@
 """Validation of events: little of those sent as `v1`, more of those sent as `events.k8s.io/v1`."""
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import Causes, Json, immutable, invalid, malformed, required
+from fairlead.apiserver.validation.errors import Causes, Json
 
 _MOST_REASON = 128
 _MOST_NOTE = 1024
@@ -39,12 +40,12 @@ def _on_create(new: Json) -> Causes:
     yield from metadata.on_create(obj["metadata"], True, names.subdomain)
     yield from _series(obj)
     if not obj.get("eventTime"):
-        yield required("eventTime")
+        yield field.required("eventTime")
     if obj.get("type", "") not in ("Normal", "Warning"):
-        yield invalid("type", "", f"has invalid value: {obj.get('type', '')}")
+        yield field.invalid("type", "", f"has invalid value: {obj.get('type', '')}")
     for key in ("firstTimestamp", "lastTimestamp", "count", "source"):
         if obj.get(key):
-            yield invalid(key, "", "needs to be unset")
+            yield field.invalid(key, "", "needs to be unset")
 
 
 def _on_update(new: Json, old: Json) -> Causes:
@@ -56,7 +57,7 @@ def _on_update(new: Json, old: Json) -> Causes:
     for key in _FIXED:
         path = "reportingController" if key == "reportingComponent" else key
         if (obj.get(key) or None) != (before.get(key) or None):
-            yield from immutable(path, _printed(key, obj.get(key)), None)
+            yield from field.immutable(path, _printed(key, obj.get(key)), None)
 
 
 def _by_core_names(new: Json) -> Json:
@@ -74,7 +75,7 @@ def _printed(key: str, value: Json | None) -> Json | str | None:
 
 def _sense(obj: Json, controller: str) -> Causes:
     about, space = (obj.get("involvedObject") or {}).get("namespace", ""), obj["metadata"].get("namespace", "")
-    elsewhere = invalid("involvedObject.namespace", about, "does not match event.namespace")
+    elsewhere = field.invalid("involvedObject.namespace", about, "does not match event.namespace")
     if not obj.get("eventTime"):
         # Events about objects without a namespace are in `default`.
         if about != space and (about or space != "default"):
@@ -84,16 +85,16 @@ def _sense(obj: Json, controller: str) -> Causes:
         yield elsewhere
     reporter = obj.get("reportingComponent", "")
     if not reporter:
-        yield required(controller)
-    yield from malformed(controller, reporter, names.qualified)
+        yield field.required(controller)
+    yield from field.malformed(controller, reporter, names.qualified)
     for key in ("reportingInstance", "action", "reason"):
         given = obj.get(key, "")
         if not given:
-            yield required(key)
+            yield field.required(key)
         elif len(given.encode()) > _MOST_REASON:
-            yield invalid(key, "", f"can have at most {_MOST_REASON} characters")
+            yield field.invalid(key, "", f"can have at most {_MOST_REASON} characters")
     if len(obj.get("message", "").encode()) > _MOST_NOTE:
-        yield invalid("message", "", f"can have at most {_MOST_NOTE} characters")
+        yield field.invalid("message", "", f"can have at most {_MOST_NOTE} characters")
 
 
 def _series(obj: Json) -> Causes:
@@ -101,6 +102,6 @@ def _series(obj: Json) -> Causes:
     if series is None:
         return
     if series.get("count", 0) < 2:
-        yield invalid("series.count", "", "should be at least 2")
+        yield field.invalid("series.count", "", "should be at least 2")
     if not series.get("lastObservedTime"):
-        yield required("series.lastObservedTime")
+        yield field.required("series.lastObservedTime")

@@ -1,10 +1,7 @@
 """Validation of the status of namespaces."""
 
-from fairlead.apiserver.validation.errors import (
-    Errors,
-    Json,
-    invalid,
-)
+from fairlead.apiserver.validation import errors as field
+from fairlead.apiserver.validation.errors import Errors, Json
 
 
 def namespace_status(new: Json, old: Json) -> Errors:
@@ -13,4 +10,4 @@ def namespace_status(new: Json, old: Json) -> Errors:
     expected, when = ("Terminating", "not empty") if going else ("Active", "empty")
     if phase == expected:
         return []
-    return [invalid("status.Phase", phase, f"may only be '{expected}' if `deletionTimestamp` is {when}")]
+    return [field.invalid("status.Phase", phase, f"may only be '{expected}' if `deletionTimestamp` is {when}")]

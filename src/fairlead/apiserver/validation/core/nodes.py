@@ -4,9 +4,10 @@ import re
 from typing import Any
 
 from fairlead.apiserver.json_values import token
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core import scheduling as placing
-from fairlead.apiserver.validation.errors import Causes, Json, duplicate, forbidden, invalid, malformed
+from fairlead.apiserver.validation.errors import Causes, Json
 from fairlead.apiserver.validation.quantities import amount
 
 
@@ -27,10 +28,9 @@ def _node(obj: Json) -> Causes:
     yield from declared_features(status.get("declaredFeatures") or [])
     blocks = spec.get("podCIDRs") or []
     for index, block in enumerate(blocks):
-        yield from malformed(f"spec.podCIDRs[{index}]", block, names.cidr)
+        yield from field.malformed(f"spec.podCIDRs[{index}]", block, names.cidr)
     if len(blocks) > 1 and (len(blocks) > 2 or len({":" in block for block in blocks}) < 2):
-        detail = "may specify no more than one CIDR for each IP family"
-        yield invalid("spec.podCIDRs", blocks, detail)
+        yield field.invalid("spec.podCIDRs", blocks, "may specify no more than one CIDR for each IP family")
 
 
 def _node_resources(status: Json) -> Causes:
@@ -48,13 +48,13 @@ def declared_features(given: list[str]) -> Causes:
                 "separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric "
                 "characters and slashes"
             )
-            yield invalid(path, name, detail)
+            yield field.invalid(path, name, detail)
         if index + 1 < len(given):
             after, path = given[index + 1], f"status.declaredFeatures[{index + 1}]"
             if name == after:
-                yield duplicate(path, after)
+                yield field.duplicate(path, after)
             elif name > after:
-                yield invalid(path, after, "list must be sorted alphabetically")
+                yield field.invalid(path, after, "list must be sorted alphabetically")
 
 
 def node_change(new: Json, old: Json) -> Causes:
@@ -65,13 +65,13 @@ def node_change(new: Json, old: Json) -> Causes:
     for index, address in enumerate(status.get("addresses") or ()):
         if token(address) in seen:
             shown = {"Type": address.get("type", ""), "Address": address.get("address", "")}
-            yield duplicate(f"status.addresses[{index}]", shown)
+            yield field.duplicate(f"status.addresses[{index}]", shown)
         seen.add(token(address))
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if before.get("podCIDRs") and spec.get("podCIDRs") != before["podCIDRs"]:
-        yield forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid')
+        yield field.forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid')
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
-        yield forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
+        yield field.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
     yield from placing.taints(spec.get("taints") or [], "metadata.taints")
     if spec.get("externalID") != before.get("externalID"):
-        yield forbidden("spec.externalID", "may not be updated")
+        yield field.forbidden("spec.externalID", "may not be updated")

@@ -4,22 +4,12 @@ from collections.abc import Callable
 from typing import Final
 
 from fairlead.apiserver.schema.internal import diff
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.core import scheduling as placing
 from fairlead.apiserver.validation.core import volumes
 from fairlead.apiserver.validation.core.claims import VOLUME_MODES, access_modes
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    forbidden,
-    immutable,
-    invalid,
-    malformed,
-    mandatory,
-    not_supported,
-    required,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.apiserver.validation.paths import no_backsteps
 from fairlead.model.quantity import nanos
 
@@ -32,87 +22,86 @@ _SECRETS: Final = (
 def _spec(spec: Json, name: str) -> Causes:
     modes = spec.get("accessModes") or ()
     if not modes:
-        yield required("spec.accessModes")
+        yield field.required("spec.accessModes")
     yield from access_modes(modes, "spec.accessModes")
     capacity = spec.get("capacity") or {}
     if not capacity:
-        yield required("spec.capacity")
+        yield field.required("spec.capacity")
     if "storage" not in capacity or len(capacity) > 1:
-        yield not_supported("spec.capacity", capacity or None, ("storage",))
+        yield field.not_supported("spec.capacity", capacity or None, ("storage",))
     for resource, quantity in capacity.items():
         path = f"spec.capacity[{resource}]"
         if nanos(quantity) < 0:
             shown = int(quantity) if quantity.lstrip("-").isdecimal() else quantity
-            yield invalid(path, shown, "must be a valid resource quantity")
+            yield field.invalid(path, shown, "must be a valid resource quantity")
         if nanos(quantity) <= 0:
-            yield invalid(path, quantity, "must be greater than zero")
+            yield field.invalid(path, quantity, "must be greater than zero")
     policy = spec.get("persistentVolumeReclaimPolicy")
     if policy and policy not in _POLICIES:
-        yield not_supported("spec.persistentVolumeReclaimPolicy", policy, _POLICIES)
+        yield field.not_supported("spec.persistentVolumeReclaimPolicy", policy, _POLICIES)
     affinity = spec.get("nodeAffinity")
     if affinity is not None:
         yield from _affinity(affinity)
     yield from _source(spec, name)
     if (spec.get("hostPath") or {}).get("path", "x").rstrip("/") == "" and policy == "Recycle":
-        detail = "may not be 'recycle' for a hostPath mount of '/'"
-        yield forbidden("spec.persistentVolumeReclaimPolicy", detail)
+        yield field.forbidden("spec.persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
     storage_class = spec.get("storageClassName")
     if storage_class:
-        yield from malformed("spec.storageClassName", storage_class, names.subdomain)
+        yield from field.malformed("spec.storageClassName", storage_class, names.subdomain)
     if spec.get("volumeMode", "Filesystem") not in VOLUME_MODES:
-        yield not_supported("spec.volumeMode", spec["volumeMode"], VOLUME_MODES)
+        yield field.not_supported("spec.volumeMode", spec["volumeMode"], VOLUME_MODES)
     attributes = spec.get("volumeAttributesClassName")
     if attributes is not None:
         path = "spec.volumeAttributesClassName"
-        yield from mandatory(path, attributes, names.subdomain, "an empty string is disallowed")
+        yield from field.mandatory(path, attributes, names.subdomain, "an empty string is disallowed")
         if "csi" not in spec:
-            yield required("spec.csi", "has to be specified when using volumeAttributesClassName")
+            yield field.required("spec.csi", "has to be specified when using volumeAttributesClassName")
 
 
 def _affinity(affinity: Json) -> Errors:
     path = "spec.nodeAffinity.required"
     if "required" not in affinity:
-        return [required(path, "must specify required node constraints")]
+        return [field.required(path, "must specify required node constraints")]
     return placing.node_selector(affinity["required"], path)
 
 
 def _source(spec: Json, name: str) -> Causes:
     kinds = [kind for kind in _SOURCES if spec.get(kind) is not None]
     if not kinds:
-        yield required("spec", "must specify a volume type")
+        yield field.required("spec", "must specify a volume type")
         return
     for number, kind in enumerate(kinds):
         if number and kind != "flexVolume":
             shown = {"cephfs": "cephFS"}.get(kind, kind)
-            yield forbidden(f"spec.{shown}", "may not specify more than 1 volume type")
+            yield field.forbidden(f"spec.{shown}", "may not specify more than 1 volume type")
             continue
         shown = {"gcePersistentDisk": "persistentDisk"}.get(kind, kind)
         yield from _SOURCES[kind](spec[kind], f"spec.{shown}")
         if kind == "local" and "nodeAffinity" not in spec:
-            yield required("spec.nodeAffinity", "Local volume requires node affinity")
+            yield field.required("spec.nodeAffinity", "Local volume requires node affinity")
 
 
 def _csi(source: Json, path: str) -> Causes:
     yield from volumes.driver(source.get("driver", ""), f"{path}.driver")
     if not source.get("volumeHandle"):
-        yield required(f"{path}.volumeHandle")
+        yield field.required(f"{path}.volumeHandle")
     for key in _SECRETS:
         if key in source:
             for part, check in (("name", names.subdomain), ("namespace", names.label)):
                 value, here = source[key].get(part, ""), f"{path}.{key}.{part}"
-                yield from malformed(here, value, check) if value else [required(here)]
+                yield from field.malformed(here, value, check) if value else [field.required(here)]
 
 
 def _local(source: Json, path: str) -> Errors:
     if not source.get("path"):
-        return [required(f"{path}.path")]
+        return [field.required(f"{path}.path")]
     return no_backsteps(source["path"], f"{path}.path")
 
 
 def _iscsi(source: Json, path: str) -> Causes:
     yield from volumes.iscsi(source, path, "must be valid format")
     if "secretRef" in source and not source["secretRef"].get("name"):
-        yield required(f"{path}.secretRef.name")
+        yield field.required(f"{path}.secretRef.name")
 
 
 def _glusterfs(source: Json, path: str) -> Causes:
@@ -120,22 +109,24 @@ def _glusterfs(source: Json, path: str) -> Causes:
     space = source.get("endpointsNamespace")
     if space == "":
         detail = "if the endpointnamespace is set, it must be a valid namespace name"
-        yield invalid(f"{path}.endpointsNamespace", space, detail)
+        yield field.invalid(f"{path}.endpointsNamespace", space, detail)
     elif space is not None:
-        yield from malformed(f"{path}.endpointsNamespace", space, names.label)
+        yield from field.malformed(f"{path}.endpointsNamespace", space, names.label)
 
 
 def _azure_file(source: Json, path: str) -> Causes:
     yield from volumes.SOURCES["azureFile"](source, path)
     if source.get("secretNamespace") == "":
-        yield required(f"{path}.secretNamespace")
+        yield field.required(f"{path}.secretNamespace")
 
 
 def _cinder(source: Json, path: str) -> Causes:
     yield from volumes.cinder({key: value for key, value in source.items() if key != "secretRef"}, path)
     if "secretRef" in source:
         yield from (
-            required(f"{path}.secretRef.{key}") for key in ("name", "namespace") if not source["secretRef"].get(key)
+            field.required(f"{path}.secretRef.{key}")
+            for key in ("name", "namespace")
+            if not source["secretRef"].get(key)
         )
 
 
@@ -172,7 +163,8 @@ def volume(new: Json, old: Json | None) -> Causes:
         yield from _spec(spec, name)
         return
     before = old["spec"]
-    yield from (_spec(spec, name) if spec != before else [])
+    if spec != before:
+        yield from _spec(spec, name)
     sources = [{kind: each[kind] for kind in _SOURCES if kind in each} for each in (spec, before)]
     if "csi" in sources[0] and "csi" in sources[1] and "controllerExpandSecretRef" not in sources[1]["csi"]:
         # The only part of it that may be added later.
@@ -181,11 +173,11 @@ def volume(new: Json, old: Json | None) -> Causes:
     if sources[0] != sources[1]:
         detail = "spec.persistentvolumesource is immutable after creation"
         drawn = diff("PersistentVolumeSource", sources[1], sources[0])
-        yield forbidden("spec.persistentvolumesource", f"{detail}\n{drawn}")
-    yield from immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
+        yield field.forbidden("spec.persistentvolumesource", f"{detail}\n{drawn}")
+    yield from field.immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
     if before.get("nodeAffinity") is not None and spec.get("nodeAffinity") != before["nodeAffinity"]:
-        yield from immutable("nodeAffinity", spec.get("nodeAffinity"), before["nodeAffinity"])
+        yield from field.immutable("nodeAffinity", spec.get("nodeAffinity"), before["nodeAffinity"])
     had = before.get("volumeAttributesClassName")
     if had is not None and spec.get("volumeAttributesClassName") is None:
         detail = "update from non-nil value to nil is forbidden"
-        yield forbidden("spec.volumeAttributesClassName", detail)
+        yield field.forbidden("spec.volumeAttributesClassName", detail)

@@ -3,19 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import names
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    FieldError,
-    Json,
-    duplicate,
-    forbidden,
-    immutable,
-    invalid,
-    malformed,
-    mandatory,
-    required,
-)
+from fairlead.apiserver.validation.errors import Causes, FieldError, Json
 
 _NO_ADDRESS: Final = names.ip("")[0]
 _SYSTEM_CONDITIONS: Final = frozenset({"PodScheduled", "Ready", "Initialized"})
@@ -26,14 +16,12 @@ def pod_status(new: Json, old: Json) -> Causes:
     yield from _conditions(status.get("conditions") or ())
     nominated = status.get("nominatedNodeName", "")
     if nominated and nominated != before.get("nominatedNodeName", ""):
-        yield from malformed("status.nominatedNodeName", nominated, names.subdomain)
+        yield from field.malformed("status.nominatedNodeName", nominated, names.subdomain)
         if old["spec"].get("nodeName"):
-            text = "may not be set on pods that are already bound to a node"
-            yield forbidden("status.nominatedNodeName", text)
+            yield field.forbidden("status.nominatedNodeName", "may not be set on pods that are already bound to a node")
     if status.get("observedGeneration", 0) < 0:
-        text = "must be a non-negative integer"
-        yield invalid("status.observedGeneration", status["observedGeneration"], text)
-    yield from immutable("status.qosClass", status.get("qosClass", ""), before.get("qosClass", ""))
+        yield field.invalid("status.observedGeneration", status["observedGeneration"], "must be a non-negative integer")
+    yield from field.immutable("status.qosClass", status.get("qosClass", ""), before.get("qosClass", ""))
     yield from _states(status, before, old["spec"], "containerStatuses", "containers")
     yield from _states(status, before, old["spec"], "initContainerStatuses", "initContainers")
     yield from _claims(status.get("resourceClaimStatuses") or (), new["spec"].get("resourceClaims") or ())
@@ -49,13 +37,13 @@ def _claims(given: Sequence[Json], claims: Sequence[Json]) -> Causes:
     for index, each in enumerate(given):
         path, name = f"status.resourceClaimStatuses[{index}]", each.get("name", "")
         if name not in known:
-            yield invalid(f"{path}.name", name, "must match the name of an entry in `spec.resourceClaims`")
+            yield field.invalid(f"{path}.name", name, "must match the name of an entry in `spec.resourceClaims`")
         if name in seen:
-            yield duplicate(f"{path}.name", name)
+            yield field.duplicate(f"{path}.name", name)
         seen.add(name)
         claim = each.get("resourceClaimName")
         if claim is not None:
-            yield from malformed(f"{path}.resourceClaimName", claim, names.subdomain)
+            yield from field.malformed(f"{path}.resourceClaimName", claim, names.subdomain)
 
 
 def _extended(given: Json, spec: Json, path: str) -> Causes:
@@ -64,7 +52,7 @@ def _extended(given: Json, spec: Json, path: str) -> Causes:
     }
     mappings = given.get("requestMappings") or ()
     if not mappings:
-        yield required(f"{path}.requestMappings", "at least one request mapping is required")
+        yield field.required(f"{path}.requestMappings", "at least one request mapping is required")
     seen: set[tuple[str, ...]] = set()
     for index, mapping in enumerate(mappings):
         here = f"{path}.requestMappings[{index}]"
@@ -73,20 +61,20 @@ def _extended(given: Json, spec: Json, path: str) -> Causes:
         )
         if container not in containers:
             detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
-            yield invalid(f"{here}.containerName", container, detail)
+            yield field.invalid(f"{here}.containerName", container, detail)
         elif resource not in ((containers[container].get("resources") or {}).get("requests") or {}):
             detail = (
                 "must match the extended resource name of an entry in spec.initContainers.resources.requests or "
                 "spec.containers.resources.requests"
             )
-            yield invalid(f"{here}.resourceName", resource, detail)
-        yield from malformed(f"{path}.requestName", request, names.label)
+            yield field.invalid(f"{here}.resourceName", resource, detail)
+        yield from field.malformed(f"{path}.requestName", request, names.label)
         if (container, resource, request) in seen:
-            yield duplicate(f"{here}.containerName", container)
-            yield duplicate(f"{here}.resourceName", resource)
-            yield duplicate(f"{here}.requestName", request)
+            yield field.duplicate(f"{here}.containerName", container)
+            yield field.duplicate(f"{here}.resourceName", resource)
+            yield field.duplicate(f"{here}.requestName", request)
         seen.add((container, resource, request))
-    yield from mandatory(f"{path}.resourceClaimName", given.get("resourceClaimName", ""), names.subdomain)
+    yield from field.mandatory(f"{path}.resourceClaimName", given.get("resourceClaimName", ""), names.subdomain)
 
 
 def _conditions(conditions: Sequence[Json]) -> Causes:
@@ -94,9 +82,9 @@ def _conditions(conditions: Sequence[Json]) -> Causes:
         kind, path = condition.get("type", ""), f"status.conditions[{index}]"
         if condition.get("observedGeneration", 0) < 0:
             text = "must be a non-negative integer"
-            yield invalid(f"{path}.observedGeneration", condition["observedGeneration"], text)
+            yield field.invalid(f"{path}.observedGeneration", condition["observedGeneration"], text)
         if kind not in _SYSTEM_CONDITIONS:
-            yield from malformed(f"{path}.Type", kind, names.qualified)
+            yield from field.malformed(f"{path}.Type", kind, names.qualified)
 
 
 def _states(status: Json, before: Json, spec: Json, key: str, containers: str) -> Causes:
@@ -113,8 +101,7 @@ def _states(status: Json, before: Json, spec: Json, key: str, containers: str) -
             continue
         index, present = now.get(previous.get("name"), (0, None))
         if present is not None and (present.get("state") or {}).get("terminated") is None:
-            text = "may not be transitioned to non-terminated state"
-            yield forbidden(f"status.{key}[{index}].state", text)
+            yield field.forbidden(f"status.{key}[{index}].state", "may not be transitioned to non-terminated state")
 
 
 def _addresses(status: Json, before: Json, one: str, many: str) -> Causes:
@@ -124,10 +111,10 @@ def _addresses(status: Json, before: Json, one: str, many: str) -> Causes:
         return
     path, earlier = f"status.{many}", set(known)
     if one == "hostIP" and status.get(one, "") != given[0]:
-        yield invalid(f"{path}[0].ip", given[0], "must be equal to `hostIP`")
+        yield field.invalid(f"{path}[0].ip", given[0], "must be equal to `hostIP`")
     for index, address in enumerate(given):
         if address not in earlier:
-            yield from malformed(f"{path}[{index}]", address, names.ip)
+            yield from field.malformed(f"{path}[{index}]", address, names.ip)
     if len(given) > 1:
         bad = next(((index, each) for index, each in enumerate(given) if names.ip(each)[:1] == [_NO_ADDRESS]), None)
         if bad is not None:
@@ -136,4 +123,4 @@ def _addresses(status: Json, before: Json, one: str, many: str) -> Causes:
         families = {6 if ":" in each else 4 for each in given}
         if bad is not None or len(given) > 2 or len(families) < 2:
             shown = [{"IP": each} for each in given]
-            yield invalid(path, shown, "may specify no more than one IP for each IP family")
+            yield field.invalid(path, shown, "may specify no more than one IP for each IP family")

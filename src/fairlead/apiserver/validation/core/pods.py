@@ -6,6 +6,7 @@ from typing import Any
 
 from fairlead.apiserver.json_values import copied, put
 from fairlead.apiserver.schema.internal import inside, spec_diff
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core import scheduling as placing
 from fairlead.apiserver.validation.core import security
@@ -18,19 +19,7 @@ from fairlead.apiserver.validation.core.containers import (
     untidy_image,
 )
 from fairlead.apiserver.validation.core.volumes import volumes
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    duplicate,
-    forbidden,
-    invalid,
-    malformed,
-    not_supported,
-    one_of,
-    required,
-    too_long,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.apiserver.validation.paths import descending
 from fairlead.apiserver.validation.quantities import amounts, claim_names, is_huge, requirements, resource_name
 from fairlead.model.quantity import nanos
@@ -62,9 +51,9 @@ def _on_create(pod: Json) -> Causes:
     yield from pod_spec(spec, "spec", pod["metadata"].get("name", ""))
     yield from _only_for_pods(spec)
     if spec.get("ephemeralContainers"):
-        yield forbidden("spec.ephemeralContainers", "cannot be set on create")
+        yield field.forbidden("spec.ephemeralContainers", "cannot be set on create")
     if spec.get("nodeName") and spec.get("schedulingGates"):
-        yield forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+        yield field.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
 
 
 def _only_for_pods(spec: Json) -> Causes:
@@ -73,7 +62,7 @@ def _only_for_pods(spec: Json) -> Causes:
             for at, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
                 if "serviceAccountToken" in source:
                     path = f"spec.volumes[{index}].projected.sources[{at}].serviceAccountToken"
-                    yield forbidden(path, "must not be specified when serviceAccountName is not set")
+                    yield field.forbidden(path, "must not be specified when serviceAccountName is not set")
     for kind in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(kind) or ()):
             yield from untidy_image(container, f"spec.{kind}[{index}]")
@@ -88,7 +77,7 @@ def template(given: Json, path: str) -> Causes:
     yield from annotations(noted, spec, f"{path}.annotations")
     yield from pod_spec(spec, f"{path}.spec")
     if spec.get("ephemeralContainers"):
-        yield forbidden(f"{path}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template")
+        yield field.forbidden(f"{path}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template")
 
 
 def annotations(given: Json, spec: Json, path: str) -> Causes:
@@ -97,9 +86,9 @@ def annotations(given: Json, spec: Json, path: str) -> Causes:
         return
     if _MIRROR in given and not spec.get("nodeName"):
         detail = "must set spec.nodeName if mirror pod annotation is set"
-        yield invalid(f"{path}[{_MIRROR}]", given[_MIRROR], detail)
+        yield field.invalid(f"{path}[{_MIRROR}]", given[_MIRROR], detail)
     if _DELETION_COST in given and not _is_int32(given[_DELETION_COST]):
-        yield invalid(f"{path}[{_DELETION_COST}]", given[_DELETION_COST], "must be a 32bit integer")
+        yield field.invalid(f"{path}[{_DELETION_COST}]", given[_DELETION_COST], "must be a 32bit integer")
     for key, value in given.items():
         if key == _SECCOMP or key.startswith(_SECCOMP_CONTAINER):
             yield from _old_seccomp(value, f"{path}.{key}")
@@ -107,10 +96,9 @@ def annotations(given: Json, spec: Json, path: str) -> Causes:
         if key.startswith(_APP_ARMOR):
             name = key.removeprefix(_APP_ARMOR)
             if not any(each.get("name") == name for kind in _CONTAINERS for each in spec.get(kind) or ()):
-                yield invalid(f"{path}[{key}]", name, "container not found")
+                yield field.invalid(f"{path}[{key}]", name, "container not found")
             if value not in ("", "runtime/default", "unconfined") and not value.startswith("localhost/"):
-                detail = f"invalid AppArmor profile name: {json.dumps(value)}"
-                yield invalid(f"{path}[{key}]", value, detail)
+                yield field.invalid(f"{path}[{key}]", value, f"invalid AppArmor profile name: {json.dumps(value)}")
 
 
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
@@ -128,7 +116,7 @@ def _old_seccomp(profile: str, path: str) -> Causes:
         return []
     if profile.startswith("localhost/"):
         return descending(profile.removeprefix("localhost/"), path)
-    return [invalid(path, profile, "must be a valid seccomp profile")]
+    return [field.invalid(path, profile, "must be a valid seccomp profile")]
 
 
 def pod_spec(spec: Json, path: str, pod_name: str = "") -> Causes:
@@ -158,10 +146,8 @@ def pod_spec(spec: Json, path: str, pod_name: str = "") -> Causes:
     if "resources" in spec:
         yield from _resources(spec, claims, path)
     yield from _host_network(spec, path, is_pod=bool(pod_name))
-    if spec.get("restartPolicy") not in _RESTART:
-        yield from one_of(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
-    if spec.get("dnsPolicy") not in _DNS:
-        yield from one_of(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
+    yield from field.one_of(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
+    yield from field.one_of(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
     if "nodeSelector" in spec:
         yield from metadata.labels(spec["nodeSelector"], f"{path}.nodeSelector")
     if spec.get("securityContext") or spec.get("hostPID"):
@@ -173,7 +159,7 @@ def pod_spec(spec: Json, path: str, pod_name: str = "") -> Causes:
     for index, gate in enumerate(spec.get("readinessGates") or ()):
         kind = gate.get("conditionType", "")
         here = f"{path}.readinessGates[{index}].conditionType"
-        yield from malformed(here, kind, names.qualified)
+        yield from field.malformed(here, kind, names.qualified)
     yield from _gates(spec.get("schedulingGates") or [], f"{path}.schedulingGates")
     if "topologySpreadConstraints" in spec:
         yield from placing.spread(spec["topologySpreadConstraints"], f"{path}.topologySpreadConstraints")
@@ -183,25 +169,25 @@ def pod_spec(spec: Json, path: str, pod_name: str = "") -> Causes:
         yield from _host_name(spec, path)
     for key in ("serviceAccountName", "nodeName"):
         if key in spec:
-            yield from malformed(f"{path}.{key}", spec[key], names.subdomain)
+            yield from field.malformed(f"{path}.{key}", spec[key], names.subdomain)
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= _INT32:
-        yield invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
+        yield field.invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
     for key in ("hostname", "subdomain"):
         if spec.get(key):
-            yield from malformed(f"{path}.{key}", spec[key], names.label)
+            yield from field.malformed(f"{path}.{key}", spec[key], names.label)
     if "tolerations" in spec:
         yield from placing.tolerations(spec["tolerations"], f"{path}.tolerations")
     for index, alias in enumerate(spec.get("hostAliases") or ()):
         here, address = f"{path}.hostAliases[{index}]", alias.get("ip", "")
-        yield from malformed(f"{here}.ip", address, names.ip)
+        yield from field.malformed(f"{here}.ip", address, names.ip)
         for at, name in enumerate(alias.get("hostnames") or ()):
-            yield from malformed(f"{here}.hostnames[{at}]", name, names.subdomain)
+            yield from field.malformed(f"{here}.hostnames[{at}]", name, names.subdomain)
     for key in ("priorityClassName", "runtimeClassName"):
         if key in spec and (spec[key] or key == "runtimeClassName"):
-            yield from malformed(f"{path}.{key}", spec[key], names.subdomain)
+            yield from field.malformed(f"{path}.{key}", spec[key], names.subdomain)
     if "preemptionPolicy" in spec:
-        yield from one_of(f"{path}.preemptionPolicy", spec["preemptionPolicy"], ("PreemptLowerPriority", "Never"))
+        yield from field.one_of(f"{path}.preemptionPolicy", spec["preemptionPolicy"], ("PreemptLowerPriority", "Never"))
     if "overhead" in spec:
         yield from requirements({"limits": spec["overhead"]}, f"{path}.overhead")
     if "os" in spec:
@@ -214,29 +200,28 @@ def _claims(given: list[Json], path: str) -> Causes:
     for index, claim in enumerate(given):
         here, name = f"{path}[{index}]", claim.get("name", "")
         if not name:
-            yield required(f"{here}.name")
+            yield field.required(f"{here}.name")
         elif name in seen:
-            yield duplicate(f"{here}.name", name)
+            yield field.duplicate(f"{here}.name", name)
         else:
-            yield from malformed(f"{here}.name", name, names.label)
+            yield from field.malformed(f"{here}.name", name, names.label)
             seen.add(name)
         keys = [key for key in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(key) is not None]
         shown = inside("PodResourceClaim", claim)
         if len(keys) == 2:
             detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            yield invalid(here, shown, detail)
+            yield field.invalid(here, shown, detail)
         if not keys:
-            detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            yield invalid(here, shown, detail)
+            yield field.invalid(here, shown, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
         for key in keys:
-            yield from malformed(f"{here}.{key}", claim[key], names.subdomain)
+            yield from field.malformed(f"{here}.{key}", claim[key], names.subdomain)
 
 
 def _resources(spec: Json, claims: set[str], path: str) -> Causes:
     """Resources of the whole pod, which its containers may not exceed."""
     resources, here = spec["resources"], f"{path}.resources"
     if resources.get("claims"):
-        yield forbidden(f"{here}.claims", "claims may not be set for Resources at pod-level")
+        yield field.forbidden(f"{here}.claims", "claims may not be set for Resources at pod-level")
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     yield from amounts(limits, requests, here, _pod_resource)
     yield from claim_names(resources.get("claims") or (), claims, f"{here}.claims")
@@ -247,12 +232,12 @@ def _resources(spec: Json, claims: set[str], path: str) -> Causes:
                 next(iter(_each(spec, "requests", name)), "0") if len(list(_each(spec, "requests", name))) == 1 else ""
             )
             detail = f"must be greater than or equal to aggregate container requests of {shown or _plain(sum_)}"
-            yield invalid(f"{here}.requests[{name}]", quantity, detail)
+            yield field.invalid(f"{here}.requests[{name}]", quantity, detail)
     for index, container in enumerate(spec.get("containers") or ()):
         for name, quantity in ((container.get("resources") or {}).get("limits") or {}).items():
             if name in limits and nanos(quantity) > nanos(limits[name]):
                 detail = f"must be less than or equal to pod limits of {limits[name]}"
-                yield invalid(f"{here}.containers[{index}][{name}].limits", quantity, detail)
+                yield field.invalid(f"{here}.containers[{index}][{name}].limits", quantity, detail)
 
 
 def _each(spec: Json, kind: str, name: str) -> list[str]:
@@ -269,37 +254,37 @@ def _pod_resource(name: str, path: str) -> Errors:
     found = resource_name(name, path)
     if found or name in ("cpu", "memory") or is_huge(name):
         return found
-    return [not_supported(path, name, ("cpu", "hugepages-", "memory"))]
+    return [field.not_supported(path, name, ("cpu", "hugepages-", "memory"))]
 
 
 def _own_users(spec: Json, path: str) -> Causes:
     detail = "when `hostUsers` is false"
     for key, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
         if spec.get(key):
-            yield forbidden(f"{path}.{shown}", detail)
+            yield field.forbidden(f"{path}.{shown}", detail)
     for kind in _CONTAINERS:
         for index, container in enumerate(spec.get(kind) or ()):
             if container.get("volumeDevices"):
-                yield forbidden(f"{path}.{kind}[{index}].volumeDevices", detail)
+                yield field.forbidden(f"{path}.{kind}[{index}].volumeDevices", detail)
 
 
 def _host_name(spec: Json, path: str) -> Causes:
     here, name = f"{path}.hostnameOverride", spec["hostnameOverride"]
     if spec.get("setHostnameAsFQDN"):
-        yield forbidden(here, "may not be specified when setHostnameAsFQDN is true")
+        yield field.forbidden(here, "may not be specified when setHostnameAsFQDN is true")
     if spec.get("hostNetwork"):
-        yield forbidden(here, "may not be specified when hostNetwork is true")
+        yield field.forbidden(here, "may not be specified when hostNetwork is true")
     if len(name) > 64:
-        yield too_long(here, 64)
-    yield from malformed(here, name, names.subdomain)
+        yield field.too_long(here, 64)
+    yield from field.malformed(here, name, names.subdomain)
 
 
 def _system(spec: Json, path: str) -> Causes:
     name = (spec["os"] or {}).get("name", "")
     if not name:
-        return [required(f"{path}.os.name")]
+        return [field.required(f"{path}.os.name")]
     if name not in ("linux", "windows"):
-        return [not_supported(f"{path}.os", name, ("linux", "windows"))]
+        return [field.not_supported(f"{path}.os", name, ("linux", "windows"))]
     return security.windows_options(spec, path) if name == "linux" else []
 
 
@@ -311,47 +296,46 @@ def _host_network(spec: Json, path: str, is_pod: bool) -> Causes:
                 host = port.get("hostPort", 0)
                 if (is_pod or host) and host != port.get("containerPort", 0):
                     here = f"{path}.containers[{index}].ports[{at}].hostPort"
-                    text = "must match `containerPort` when `hostNetwork` is true"
-                    yield invalid(here, host, text)
+                    yield field.invalid(here, host, "must match `containerPort` when `hostNetwork` is true")
 
 
 def _dns(spec: Json, path: str) -> Causes:
     config = spec.get("dnsConfig")
     if spec.get("dnsPolicy") == "None":
         if config is None:
-            yield required(f"{path}.dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None")
+            yield field.required(f"{path}.dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None")
             return
         if not config.get("nameservers"):
             detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
-            yield required(f"{path}.dnsConfig.nameservers", detail)
+            yield field.required(f"{path}.dnsConfig.nameservers", detail)
             return
     config = config or {}
     servers, searches = config.get("nameservers") or (), config.get("searches") or ()
     if len(servers) > 3:
-        yield invalid(f"{path}.dnsConfig.nameservers", servers, "must not have more than 3 nameservers")
+        yield field.invalid(f"{path}.dnsConfig.nameservers", servers, "must not have more than 3 nameservers")
     for index, server in enumerate(servers):
-        yield from malformed(f"{path}.dnsConfig.nameservers[{index}]", server, names.ip)
+        yield from field.malformed(f"{path}.dnsConfig.nameservers[{index}]", server, names.ip)
     if len(searches) > 32:
-        yield invalid(f"{path}.dnsConfig.searches", searches, "must not have more than 32 search paths")
+        yield field.invalid(f"{path}.dnsConfig.searches", searches, "must not have more than 32 search paths")
     if len(" ".join(searches)) > 2048:
         detail = "must not have more than 2048 characters (including spaces) in the search list"
-        yield invalid(f"{path}.dnsConfig.searches", searches, detail)
+        yield field.invalid(f"{path}.dnsConfig.searches", searches, detail)
     for index, search in enumerate(searches):
         if search != ".":
             text, here = search.removesuffix("."), f"{path}.dnsConfig.searches[{index}]"
-            yield from malformed(here, text, names.subdomain_with_underscores)
+            yield from field.malformed(here, text, names.subdomain_with_underscores)
     for index, option in enumerate(config.get("options") or ()):
         if not option.get("name"):
-            yield required(f"{path}.dnsConfig.options[{index}]", "must not be empty")
+            yield field.required(f"{path}.dnsConfig.options[{index}]", "must not be empty")
 
 
 def _gates(gates: list[Json], path: str) -> Causes:
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         name = gate.get("name", "")
-        yield from malformed(f"{path}[{index}]", name, names.qualified)
+        yield from field.malformed(f"{path}[{index}]", name, names.qualified)
         if name in seen:
-            yield duplicate(f"{path}[{index}]", name)
+            yield field.duplicate(f"{path}[{index}]", name)
         seen.add(name)
 
 
@@ -372,11 +356,11 @@ def _on_update(new: Json, old: Json) -> Causes:
         return
     for kind in ("containers", "initContainers"):
         if len(spec.get(kind) or ()) != len(before.get(kind) or ()):
-            yield forbidden(f"spec.{kind}", "pod updates may not add or remove containers")
+            yield field.forbidden(f"spec.{kind}", "pod updates may not add or remove containers")
             return
         for index, container in enumerate(spec.get(kind) or ()):
             if not container.get("image"):
-                yield required(f"spec.{kind}[{index}].image")
+                yield field.required(f"spec.{kind}[{index}].image")
             yield from untidy_image(container, f"spec.{kind}[{index}]")
     problems = _deadline(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds"))
     if problems and spec.get("activeDeadlineSeconds") is not None:
@@ -388,7 +372,7 @@ def _on_update(new: Json, old: Json) -> Causes:
         yield from placing.tolerations(tolerated, "spec.tolerations")
     else:
         detail = "existing toleration can not be modified except its tolerationSeconds"
-        yield forbidden("spec.tolerations", detail)
+        yield field.forbidden("spec.tolerations", detail)
     yield from _new_gates(spec.get("schedulingGates") or [], before.get("schedulingGates") or [])
     changed = copied(spec)
     for kind in ("containers", "initContainers"):
@@ -403,7 +387,7 @@ def _on_update(new: Json, old: Json) -> Causes:
         yield from _gated(changed, spec, before)
     if changed != before:
         detail = f"pod updates may not change fields other than {','.join(_MUTABLE)}\n{spec_diff(before, changed)}"
-        yield forbidden("spec", detail)
+        yield field.forbidden("spec", detail)
 
 
 def _changed_annotations(new: Json, old: Json) -> Causes:
@@ -412,10 +396,10 @@ def _changed_annotations(new: Json, old: Json) -> Causes:
             continue
         done = "remove or update" if key in old else "add"
         if key.startswith(_APP_ARMOR):
-            yield forbidden(f"metadata.annotations[{key}]", f"may not {done} AppArmor annotations")
+            yield field.forbidden(f"metadata.annotations[{key}]", f"may not {done} AppArmor annotations")
         if key == _MIRROR:
             assert value is not None
-            yield forbidden(f"metadata.annotations[{key}]", f"may not {done} mirror pod annotation")
+            yield field.forbidden(f"metadata.annotations[{key}]", f"may not {done} mirror pod annotation")
 
 
 def _deadline(new: int | None, old: int | None) -> Errors:
@@ -423,18 +407,18 @@ def _deadline(new: int | None, old: int | None) -> Errors:
     if new is None:
         if old is None:
             return []
-        return [invalid(path, None, "must not update from a positive integer to nil value")]
+        return [field.invalid(path, None, "must not update from a positive integer to nil value")]
     if not 0 <= new <= _INT32:
-        return [invalid(path, new, "must be between 0 and 2147483647, inclusive")]
+        return [field.invalid(path, new, "must be between 0 and 2147483647, inclusive")]
     if old is not None and old < new:
-        return [invalid(path, new, "must be less than or equal to previous value")]
+        return [field.invalid(path, new, "must be less than or equal to previous value")]
     return []
 
 
 def _new_gates(new: list[Json], old: list[Json]) -> Errors:
     known = {gate["name"] for gate in old}
     return [
-        forbidden(
+        field.forbidden(
             f"spec.schedulingGates[{index}].name",
             f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'",
         )
@@ -456,7 +440,7 @@ def _gated(changed: Json, spec: Json, before: Json) -> Causes:
     selector, had = spec.get("nodeSelector") or {}, before.get("nodeSelector") or {}
     if selector != had:
         if any(selector.get(key) != value for key, value in had.items()):
-            yield invalid(
+            yield field.invalid(
                 "spec.nodeSelector",
                 selector,
                 "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
@@ -483,9 +467,9 @@ def _narrowed(new: Json, old: Json) -> Errors:
     terms, had = ((each.get(required_) or {}).get("nodeSelectorTerms") or [] for each in (new, old))
     if had and len(had) != len(terms):
         shown = [inside("NodeSelectorTerm", each) for each in terms] or None
-        return [invalid(path, shown, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")]
+        return [field.invalid(path, shown, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")]
     return [
-        invalid(
+        field.invalid(
             f"{path}[{index}]",
             inside("NodeSelectorTerm", term),
             "only additions are allowed (no mutations or deletions)",

@@ -1,16 +1,8 @@
 """Validation of ResourceQuotas and LimitRanges."""
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    duplicate,
-    forbidden,
-    invalid,
-    malformed,
-    required,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.apiserver.validation.quantities import (
     amount,
     container_resource_name,
@@ -40,7 +32,7 @@ def quota(new: Json, old: Json | None) -> Causes:
         return
     scopes = [set(each["spec"].get("scopes") or ()) for each in (new, old)]
     if scopes[0] != scopes[1]:
-        yield invalid("spec.scopes", new["spec"].get("scopes"), "field is immutable")
+        yield field.invalid("spec.scopes", new["spec"].get("scopes"), "field is immutable")
 
 
 def quota_status(new: Json, old: Json) -> Errors:
@@ -53,7 +45,7 @@ def _amounts(given: Json, path: str) -> Causes:
         here = f"{path}[{name}]"
         yield from resource_name(name, here)
         if "/" not in name and not is_quota_resource(name):
-            yield invalid(here, name, "must be a standard resource for quota")
+            yield field.invalid(here, name, "must be a standard resource for quota")
         yield from amount(name, quantity, here)
 
 
@@ -63,11 +55,11 @@ def _quota_spec(spec: Json) -> Causes:
     scopes = spec.get("scopes") or []
     for scope in scopes:
         if scope not in _SCOPES:
-            yield invalid("spec.scopes", scopes, "unsupported scope")
+            yield field.invalid("spec.scopes", scopes, "unsupported scope")
         for name in sorted(hard):
             if is_quota_resource(name) and not _applies(scope, name):
-                yield invalid("spec.scopes", scopes, "unsupported scope applied to resource")
-    yield from (invalid("spec.scopes", scopes, "conflicting scopes") for pair in _CLASH if {*pair} <= {*scopes})
+                yield field.invalid("spec.scopes", scopes, "unsupported scope applied to resource")
+    yield from (field.invalid("spec.scopes", scopes, "conflicting scopes") for pair in _CLASH if {*pair} <= {*scopes})
     if spec.get("scopeSelector"):
         yield from _scope_selector(spec["scopeSelector"], "spec.scopeSelector.matchExpressions")
 
@@ -85,19 +77,19 @@ def _scope_selector(selector: Json, path: str) -> Causes:
         scope, operator = expression.get("scopeName", ""), expression.get("operator", "")
         values = expression.get("values") or []
         if scope not in _SCOPES:
-            yield invalid(f"{path}.scopeName", scope, "unsupported scope")
+            yield field.invalid(f"{path}.scopeName", scope, "unsupported scope")
         if scope in _SCOPES and scope not in ("PriorityClass", "VolumeAttributesClass") and operator != "Exists":
-            yield invalid(f"{path}.operator", operator, _LIMITED_SCOPES)
+            yield field.invalid(f"{path}.operator", operator, _LIMITED_SCOPES)
         if operator in ("In", "NotIn"):
             if not values:
                 text = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
-                yield required(f"{path}.values", text)
+                yield field.required(f"{path}.values", text)
         elif operator in ("Exists", "DoesNotExist"):
             if values:
                 text = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-                yield invalid(f"{path}.values", values, text)
+                yield field.invalid(f"{path}.values", values, text)
         else:
-            yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+            yield field.invalid(f"{path}.operator", operator, "not a valid selector operator")
 
 
 # --- limit ranges -----------------------------------------------------------------------------------------------
@@ -111,15 +103,15 @@ def limit_range(new: Json, old: Json | None) -> Causes:
         path, kind = f"spec.limits[{index}]", limit.get("type", "")
         yield from _limit_type(kind, f"{path}.type")
         if kind in seen:
-            yield duplicate(f"{path}.type", kind)
+            yield field.duplicate(f"{path}.type", kind)
         seen.add(kind)
         yield from _limit(limit, kind, path)
 
 
 def _limit_type(kind: str, path: str) -> Errors:
-    found = malformed(path, kind, names.qualified)
+    found = field.malformed(path, kind, names.qualified)
     if not found and "/" not in kind and kind not in _TYPES:
-        found.append(invalid(path, kind, "must be a standard limit type or fully qualified"))
+        found.append(field.invalid(path, kind, "must be a standard limit type or fully qualified"))
     return found
 
 
@@ -131,13 +123,13 @@ def _limit(limit: Json, kind: str, path: str) -> Causes:
     for key in ("default", "defaultRequest"):
         if kind == "Pod":
             if limit.get(key):
-                yield forbidden(f"{path}.{key}", "may not be specified when `type` is 'Pod'")
+                yield field.forbidden(f"{path}.{key}", "may not be specified when `type` is 'Pod'")
             kept.remove(key)
         else:
             yield from (each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]"))
     if kind == "PersistentVolumeClaim" and not any("storage" in (limit.get(key) or ()) for key in ("min", "max")):
         text = "either minimum or maximum storage value is required, but neither was provided"
-        yield required(f"{path}.limits", text)
+        yield field.required(f"{path}.limits", text)
     key = "maxLimitRequestRatio"
     yield from (each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]"))
     for name in dict.fromkeys(name for key in kept for name in limit.get(key) or ()):
@@ -152,7 +144,7 @@ def _bounds(given: Json, name: str, path: str) -> Errors:
 
     def above(low: str | None, high: str | None, key: str, shown: str | None, text: str) -> None:
         if low is not None and high is not None and nanos(low) > nanos(high):
-            found.append(invalid(f"{path}.{key}[{name}]", shown, text))
+            found.append(field.invalid(f"{path}.{key}[{name}]", shown, text))
 
     above(least, most, "min", least, f"min value {least} is greater than max value {most}")
     key = "defaultRequest"
@@ -182,11 +174,11 @@ def _bounds(given: Json, name: str, path: str) -> Errors:
     if ratio is not None:
         here = f"{path}.maxLimitRequestRatio[{name}]"
         if nanos(ratio) < NANO:
-            found.append(invalid(here, ratio, f"ratio {ratio} is less than 1"))
+            found.append(field.invalid(here, ratio, f"ratio {ratio} is less than 1"))
         if least is not None and most is not None and nanos(least):
             largest = nanos(most) / nanos(least)
             if nanos(ratio) / NANO > largest:
-                found.append(invalid(here, ratio, f"ratio {ratio} is greater than max/min = {largest:f}"))
+                found.append(field.invalid(here, ratio, f"ratio {ratio} is greater than max/min = {largest:f}"))
     if (
         not is_overcommitted(name)
         and usual is not None
@@ -194,5 +186,5 @@ def _bounds(given: Json, name: str, path: str) -> Errors:
         and nanos(usual) != nanos(default_request)
     ):
         text = f"default value {usual} must equal to defaultRequest value {default_request} in {name}"
-        found.append(invalid(f"{path}.defaultRequest[{name}]", default_request, text))
+        found.append(field.invalid(f"{path}.defaultRequest[{name}]", default_request, text))
     return found

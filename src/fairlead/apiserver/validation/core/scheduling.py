@@ -2,20 +2,9 @@
 
 from typing import Any
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import names
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    duplicate,
-    forbidden,
-    invalid,
-    malformed,
-    not_supported,
-    one_of,
-    required,
-    supported,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.apiserver.validation.metadata import selector
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -27,28 +16,28 @@ def tolerations(given: list[Json], path: str) -> Causes:
         key, operator = toleration.get("key", ""), toleration.get("operator", "")
         effect, value = toleration.get("effect", ""), toleration.get("value", "")
         if key:
-            yield from malformed(f"{here}.key", key, names.qualified)
+            yield from field.malformed(f"{here}.key", key, names.qualified)
         elif operator != "Exists":
-            yield invalid(
+            yield field.invalid(
                 f"{here}.operator",
                 operator,
                 'operator must be Exists when `key` is empty, which means "match all values and all keys"',
             )
         if "tolerationSeconds" in toleration and effect != "NoExecute":
-            yield invalid(f"{here}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+            yield field.invalid(f"{here}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
         if operator in ("Equal", ""):
             problems = names.label_value(value)
             if problems:
-                yield invalid(f"{here}.operator", value, ";".join(problems))
+                yield field.invalid(f"{here}.operator", value, ";".join(problems))
         elif operator == "Exists":
             if value:
-                yield invalid(f"{here}.operator", value, "value must be empty when `operator` is 'Exists'")
+                yield field.invalid(f"{here}.operator", value, "value must be empty when `operator` is 'Exists'")
         elif operator in ("Lt", "Gt"):
-            yield not_supported(f"{here}.operator", operator, ("Equal", "Exists", "Lt", "Gt"))
+            yield field.not_supported(f"{here}.operator", operator, ("Equal", "Exists", "Lt", "Gt"))
         else:
-            yield not_supported(f"{here}.operator", operator, ("Equal", "Exists"))
+            yield field.not_supported(f"{here}.operator", operator, ("Equal", "Exists"))
         if effect and effect not in EFFECTS:
-            yield not_supported(f"{here}.effect", effect, EFFECTS)
+            yield field.not_supported(f"{here}.effect", effect, EFFECTS)
 
 
 def taints(given: list[Json], path: str) -> Causes:
@@ -56,11 +45,11 @@ def taints(given: list[Json], path: str) -> Causes:
     for index, taint in enumerate(given):
         here = f"{path}[{index}]"
         key, effect = taint.get("key", ""), taint.get("effect", "")
-        yield from malformed(f"{here}.key", key, names.qualified)
+        yield from field.malformed(f"{here}.key", key, names.qualified)
         problems = names.label_value(taint.get("value", ""))
         if problems:
-            yield invalid(f"{here}.value", taint.get("value", ""), ";".join(problems))
-        yield from one_of(f"{here}.effect", effect, EFFECTS)
+            yield field.invalid(f"{here}.value", taint.get("value", ""), ";".join(problems))
+        yield from field.one_of(f"{here}.effect", effect, EFFECTS)
         if (key, effect) in seen:
             yield _twice(here, taint)
         seen.add((key, effect))
@@ -69,7 +58,7 @@ def taints(given: list[Json], path: str) -> Causes:
 def _twice(path: str, taint: Json) -> Any:
     # The server prints its own struct.
     names_ = {"Key": "key", "Value": "value", "Effect": "effect"}
-    error = duplicate(path, {**{name: taint.get(key, "") for name, key in names_.items()}, "TimeAdded": None})
+    error = field.duplicate(path, {**{name: taint.get(key, "") for name, key in names_.items()}, "TimeAdded": None})
     return error._replace(message=f"{error.message}: taints must be unique by key and effect pair")
 
 
@@ -99,19 +88,19 @@ def affinity(given: Json, path: str) -> Causes:
 
 def _weight(term: Json, path: str) -> Errors:
     weight = term.get("weight", 0)
-    return [] if 1 <= weight <= 100 else [invalid(f"{path}.weight", weight, "must be in the range 1-100")]
+    return [] if 1 <= weight <= 100 else [field.invalid(f"{path}.weight", weight, "must be in the range 1-100")]
 
 
 def _pod_term(term: Json, path: str) -> Causes:
     yield from selector(term.get("labelSelector"), f"{path}.labelSelector")
     yield from selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
     for name in term.get("namespaces") or ():
-        yield from malformed(f"{path}.namespace", name, names.label)
+        yield from field.malformed(f"{path}.namespace", name, names.label)
     yield from _label_keys(term, path)
     key = term.get("topologyKey", "")
     if not key:
-        yield required(f"{path}.topologyKey", "can not be empty")
-    yield from malformed(f"{path}.topologyKey", key, names.qualified)
+        yield field.required(f"{path}.topologyKey", "can not be empty")
+    yield from field.malformed(f"{path}.topologyKey", key, names.qualified)
 
 
 def _label_keys(term: Json, path: str) -> Causes:
@@ -122,27 +111,27 @@ def _label_keys(term: Json, path: str) -> Causes:
     given = term.get("labelSelector")
     for kind, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", avoided)):
         if keys and given is None:
-            yield forbidden(f"{path}.{kind}", "must not be specified when labelSelector is not set")
+            yield field.forbidden(f"{path}.{kind}", "must not be specified when labelSelector is not set")
             continue
         for index, key in enumerate(keys):
-            yield from malformed(f"{path}.{kind}[{index}]", key, names.qualified)
+            yield from field.malformed(f"{path}.{kind}[{index}]", key, names.qualified)
     last, avoids = {key: index for index, key in enumerate(matched)}, set(avoided)
     seen = set((given or {}).get("matchLabels") or ())
     for expression in (given or {}).get("matchExpressions") or ():
         key = expression.get("key", "")
         if key in seen and key in last:
-            yield invalid(f"{path}[{last[key]}]", key, "exists in both matchLabelKeys and labelSelector")
+            yield field.invalid(f"{path}[{last[key]}]", key, "exists in both matchLabelKeys and labelSelector")
         seen.add(key)
     for index, key in enumerate(matched):
         if key in avoids:
             detail = "exists in both matchLabelKeys and mismatchLabelKeys"
-            yield invalid(f"{path}.matchLabelKeys[{index}]", key, detail)
+            yield field.invalid(f"{path}.matchLabelKeys[{index}]", key, detail)
 
 
 def node_selector(given: Json, path: str) -> Errors:
     terms = given.get("nodeSelectorTerms") or ()
     if not terms:
-        return [required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")]
+        return [field.required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")]
     return [
         error for index, term in enumerate(terms) for error in node_term(term, f"{path}.nodeSelectorTerms[{index}]")
     ]
@@ -157,17 +146,17 @@ def node_term(term: Json, path: str, values: bool = True) -> Causes:
         given = expression.get("values") or ()
         if expression.get("operator") in ("In", "NotIn"):
             if len(given) != 1:
-                yield required(
+                yield field.required(
                     f"{here}.values",
                     "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
                 )
         else:
-            yield invalid(f"{here}.operator", expression.get("operator", ""), "not a valid selector operator")
+            yield field.invalid(f"{here}.operator", expression.get("operator", ""), "not a valid selector operator")
         if expression.get("key") != "metadata.name":
-            yield invalid(f"{here}.key", expression.get("key", ""), "not a valid field selector key")
+            yield field.invalid(f"{here}.key", expression.get("key", ""), "not a valid field selector key")
         else:
             for at, value in enumerate(given):
-                yield from malformed(f"{here}.values[{at}]", value, names.subdomain)
+                yield from field.malformed(f"{here}.values[{at}]", value, names.subdomain)
 
 
 def _requirement(expression: Json, path: str, check_values: bool) -> Causes:
@@ -175,19 +164,21 @@ def _requirement(expression: Json, path: str, check_values: bool) -> Causes:
     match expression.get("operator"):
         case "In" | "NotIn":
             if not values:
-                yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+                yield field.required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
         case "Exists" | "DoesNotExist":
             if values:
-                yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+                yield field.forbidden(
+                    f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                )
         case "Gt" | "Lt":
             if len(values) != 1:
-                yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+                yield field.required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
         case operator:
-            yield invalid(f"{path}.operator", operator or "", "not a valid selector operator")
-    yield from malformed(f"{path}.key", expression.get("key", ""), names.qualified)
+            yield field.invalid(f"{path}.operator", operator or "", "not a valid selector operator")
+    yield from field.malformed(f"{path}.key", expression.get("key", ""), names.qualified)
     if check_values:
         for index, value in enumerate(values):
-            yield from malformed(f"{path}.values[{index}]", value, names.label_value)
+            yield from field.malformed(f"{path}.values[{index}]", value, names.label_value)
 
 
 def spread(given: list[Json], path: str) -> Causes:
@@ -195,26 +186,26 @@ def spread(given: list[Json], path: str) -> Causes:
     for index, constraint in enumerate(given):
         here = f"{path}[{index}]"
         if constraint.get("maxSkew", 0) <= 0:
-            yield invalid(f"{here}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero")
+            yield field.invalid(f"{here}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero")
         if not constraint.get("topologyKey"):
-            yield required(f"{here}.topologyKey", "can not be empty")
+            yield field.required(f"{here}.topologyKey", "can not be empty")
         action = constraint.get("whenUnsatisfiable", "")
-        yield from supported(f"{here}.whenUnsatisfiable", action, ("DoNotSchedule", "ScheduleAnyway"))
+        yield from field.supported(f"{here}.whenUnsatisfiable", action, ("DoNotSchedule", "ScheduleAnyway"))
         if last[constraint.get("topologyKey"), action] > index:
             pair = f"{{{constraint.get('topologyKey')}, {action}}}"
-            yield duplicate(f"{here}.{{topologyKey, whenUnsatisfiable}}", pair)
+            yield field.duplicate(f"{here}.{{topologyKey, whenUnsatisfiable}}", pair)
         domains = constraint.get("minDomains")
         if domains is not None:
             if domains <= 0:
-                yield invalid(f"{here}.minDomains", domains, "must be greater than zero")
+                yield field.invalid(f"{here}.minDomains", domains, "must be greater than zero")
             if action != "DoNotSchedule":
-                yield invalid(
+                yield field.invalid(
                     f"{here}.minDomains",
                     domains,
                     f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}",
                 )
         for key in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             if key in constraint and constraint[key] not in ("Honor", "Ignore"):
-                yield not_supported(f"{here}.{key}", constraint[key], ("Honor", "Ignore"))
+                yield field.not_supported(f"{here}.{key}", constraint[key], ("Honor", "Ignore"))
         yield from _label_keys({**constraint, "mismatchLabelKeys": None}, here)
         yield from selector(constraint.get("labelSelector"), f"{here}.labelSelector")

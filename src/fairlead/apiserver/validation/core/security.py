@@ -4,19 +4,8 @@ import re
 from typing import Any
 
 from fairlead.apiserver.schema.internal import inside
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    duplicate,
-    forbidden,
-    invalid,
-    not_supported,
-    one_of,
-    required,
-    supported_if_set,
-    too_long,
-)
+from fairlead.apiserver.validation import errors as field
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.apiserver.validation.paths import descending
 
 _MOST = 2**31 - 1
@@ -27,7 +16,7 @@ _SYSCTL = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])
 
 def _ids(context: Json, keys: tuple[str, ...], path: str) -> Errors:
     return [
-        invalid(f"{path}.{key}", context[key], _RANGE)
+        field.invalid(f"{path}.{key}", context[key], _RANGE)
         for key in keys
         if context.get(key) is not None and not 0 <= context[key] <= _MOST
     ]
@@ -38,15 +27,15 @@ def _seccomp(context: Json, path: str) -> Causes:
     if profile is None:
         return
     here, kind, file = f"{path}.seccompProfile", profile.get("type", ""), profile.get("localhostProfile")
-    yield from one_of(f"{here}.type", kind, _PROFILES, "type is required when seccompProfile is set")
+    yield from field.one_of(f"{here}.type", kind, _PROFILES, "type is required when seccompProfile is set")
     if kind == "Localhost":
         if file is None:
-            yield required(f"{here}.localhostProfile", "must be set when seccomp type is Localhost")
+            yield field.required(f"{here}.localhostProfile", "must be set when seccomp type is Localhost")
         else:
             yield from descending(file, f"{here}.localhostProfile")
     elif file is not None:
         shown = inside("SeccompProfile", profile)
-        yield invalid(f"{here}.localhostProfile", shown, "can only be set when seccomp type is Localhost")
+        yield field.invalid(f"{here}.localhostProfile", shown, "can only be set when seccomp type is Localhost")
 
 
 def _app_armor(context: Json, path: str) -> Errors:
@@ -55,19 +44,19 @@ def _app_armor(context: Json, path: str) -> Errors:
         return []
     here, kind, file = f"{path}.appArmorProfile", profile.get("type", ""), profile.get("localhostProfile")
     if not kind:
-        return [required(f"{here}.type", "type is required when appArmorProfile is set")]
+        return [field.required(f"{here}.type", "type is required when appArmorProfile is set")]
     if kind not in _PROFILES:
-        return [not_supported(f"{here}.type", kind, _PROFILES)]
+        return [field.not_supported(f"{here}.type", kind, _PROFILES)]
     if kind != "Localhost":
         detail = "can only be set when AppArmor type is Localhost"
-        return [] if file is None else [invalid(f"{here}.localhostProfile", file, detail)]
+        return [] if file is None else [field.invalid(f"{here}.localhostProfile", file, detail)]
     found: Errors = []
     if file is not None and file != file.strip():
-        found.append(invalid(f"{here}.localhostProfile", file, "must not be padded with whitespace"))
+        found.append(field.invalid(f"{here}.localhostProfile", file, "must not be padded with whitespace"))
     elif not file:
-        found.append(required(f"{here}.localhostProfile", "must be set when AppArmor type is Localhost"))
+        found.append(field.required(f"{here}.localhostProfile", "must be set when AppArmor type is Localhost"))
     if len(file or "") > 4095:
-        found.append(too_long(f"{here}.localhostProfile", 4095))
+        found.append(field.too_long(f"{here}.localhostProfile", 4095))
     return found
 
 
@@ -78,10 +67,10 @@ def of_pod(spec: Json, path: str) -> Causes:
     yield from _ids(context, ("fsGroup", "runAsUser", "runAsGroup"), here)
     for index, group in enumerate(context.get("supplementalGroups") or ()):
         if not 0 <= group <= _MOST:
-            yield invalid(f"{here}.supplementalGroups[{index}]", group, _RANGE)
+            yield field.invalid(f"{here}.supplementalGroups[{index}]", group, _RANGE)
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
         text = "ShareProcessNamespace and HostPID cannot both be enabled"
-        yield invalid(f"{here}.shareProcessNamespace", True, text)
+        yield field.invalid(f"{here}.shareProcessNamespace", True, text)
     yield from _sysctls(spec, context.get("sysctls") or [], f"{here}.sysctls")
     yield from _one_of(context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"), here)
     yield from _seccomp(context, here)
@@ -92,7 +81,7 @@ def of_pod(spec: Json, path: str) -> Causes:
 
 def _one_of(context: Json, key: str, allowed: tuple[str, ...], path: str) -> Errors:
     value: Any = context.get(key)
-    return [] if value is None or value in allowed else [not_supported(f"{path}.{key}", value, allowed)]
+    return [] if value is None or value in allowed else [field.not_supported(f"{path}.{key}", value, allowed)]
 
 
 def _sysctls(spec: Json, given: list[Json], path: str) -> Causes:
@@ -100,16 +89,16 @@ def _sysctls(spec: Json, given: list[Json], path: str) -> Causes:
     for index, setting in enumerate(given):
         name, here = setting.get("name", ""), f"{path}[{index}].name"
         if not name:
-            yield required(here)
+            yield field.required(here)
         elif len(name) > 253 or not re.fullmatch(_SYSCTL[1:-1], name):
-            yield invalid(here, name, f"must have at most 253 characters and match regex {_SYSCTL}")
+            yield field.invalid(here, name, f"must have at most 253 characters and match regex {_SYSCTL}")
         elif name in seen:
-            yield duplicate(here, name)
+            yield field.duplicate(here, name)
         seen.add(name)
         if spec.get("hostNetwork") and name.replace("/", ".").startswith("net."):
-            yield invalid(here, name, "may not be specified when 'hostNetwork' is true")
+            yield field.invalid(here, name, "may not be specified when 'hostNetwork' is true")
         if spec.get("hostIPC") and _is_of_ipc(name.replace("/", ".")):
-            yield invalid(here, name, "may not be specified when 'hostIPC' is true")
+            yield field.invalid(here, name, "may not be specified when 'hostIPC' is true")
 
 
 def _is_of_ipc(name: str) -> bool:
@@ -120,17 +109,17 @@ def of_container(container: Json, path: str, host_users: bool = True) -> Causes:
     context, here = container["securityContext"], f"{path}.securityContext"
     yield from _ids(context, ("runAsUser", "runAsGroup"), here)
     mount = context.get("procMount")
-    yield from supported_if_set(f"{here}.procMount", mount, ("Default", "Unmasked"))
+    yield from field.supported_if_set(f"{here}.procMount", mount, ("Default", "Unmasked"))
     if mount == "Unmasked" and host_users:
-        yield invalid(f"{here}.procMount", mount, "`hostUsers` must be false to use `Unmasked`")
+        yield field.invalid(f"{here}.procMount", mount, "`hostUsers` must be false to use `Unmasked`")
     yield from _seccomp(context, here)
     if context.get("allowPrivilegeEscalation") is False:
         shown = inside("SecurityContext", context)
         detail = "cannot set `allowPrivilegeEscalation` to false and "
         if context.get("privileged"):
-            yield invalid(here, shown, f"{detail}`privileged` to true")
+            yield field.invalid(here, shown, f"{detail}`privileged` to true")
         if "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or ()):
-            yield invalid(here, shown, f"{detail}`capabilities.Add` CAP_SYS_ADMIN")
+            yield field.invalid(here, shown, f"{detail}`capabilities.Add` CAP_SYS_ADMIN")
     yield from _app_armor(context, here)
 
 
@@ -138,8 +127,8 @@ def windows_options(spec: Json, path: str) -> Causes:
     """What a pod with `os.name: linux` must not have."""
     detail = "windows options cannot be set for a linux pod"
     if "windowsOptions" in (spec.get("securityContext") or {}):
-        yield forbidden(f"{path}.securityContext.windowsOptions", detail)
+        yield field.forbidden(f"{path}.securityContext.windowsOptions", detail)
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(kind) or ()):
             if "windowsOptions" in (container.get("securityContext") or {}):
-                yield forbidden(f"{path}.{kind}[{index}].securityContext.windowsOptions", detail)
+                yield field.forbidden(f"{path}.{kind}[{index}].securityContext.windowsOptions", detail)

@@ -3,26 +3,10 @@
 import ipaddress
 from collections.abc import Sequence
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core.containers import port_or_name
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    duplicate,
-    forbidden,
-    immutable,
-    invalid,
-    malformed,
-    mandatory,
-    not_supported,
-    one_of,
-    repeated,
-    required,
-    supported,
-    supported_if_set,
-    too_many,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _FAMILIES = ("IPv4", "IPv6")
@@ -43,7 +27,7 @@ def service(new: Json, old: Json | None) -> Causes:
     yield from _balancer_class(spec, before)
     both = _needs_check(spec) and _needs_check(before)
     if both and spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
-        yield forbidden("spec.healthCheckNodePort", "field is immutable")
+        yield field.forbidden("spec.healthCheckNodePort", "field is immutable")
     yield from _spec({**new, "spec": spec})
 
 
@@ -66,15 +50,15 @@ def _same_addresses(spec: Json, before: Json) -> Causes:
     shown = has or None
     if len(has) == len(had):
         detail = "may not change once set"
-        yield from (invalid(f"{path}[{at}]", shown, detail) for at, one in enumerate(had) if one != has[at])
+        yield from (field.invalid(f"{path}[{at}]", shown, detail) for at, one in enumerate(had) if one != has[at])
         return
     if not has:
-        yield invalid(f"{path}[0]", shown, "primary clusterIP can not be unset")
+        yield field.invalid(f"{path}[0]", shown, "primary clusterIP can not be unset")
     if has and had and has[0] != had[0]:
-        yield invalid(f"{path}[0]", shown, "may not change once set")
+        yield field.invalid(f"{path}[0]", shown, "may not change once set")
     if len(has) == 1 and len(had) > 1 and spec.get("ipFamilyPolicy") != "SingleStack":
         detail = "must be set to 'SingleStack' when releasing the secondary clusterIP"
-        yield invalid("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), detail)
+        yield field.invalid("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), detail)
 
 
 def _same_families(spec: Json, before: Json) -> Errors:
@@ -83,9 +67,9 @@ def _same_families(spec: Json, before: Json) -> Errors:
     has, had = spec.get("ipFamilies") or [], before.get("ipFamilies") or []
     path = "spec.ipFamilies[0]"
     if len(has) == len(had):
-        return [invalid(path, has, "may not change once set") for at, one in enumerate(had) if one != has[at]]
+        return [field.invalid(path, has, "may not change once set") for at, one in enumerate(had) if one != has[at]]
     if has and had and has[0] != had[0]:
-        return [invalid(path, spec.get("clusterIPs"), "may not change once set")]
+        return [field.invalid(path, spec.get("clusterIPs"), "may not change once set")]
     return []
 
 
@@ -94,12 +78,12 @@ def _balancer_class(spec: Json, before: Json | None) -> Causes:
     balanced = spec.get("type") == "LoadBalancer"
     both = before is not None and balanced and before.get("type") == "LoadBalancer"
     if both and before is not None and before.get("loadBalancerClass") != class_name:
-        yield invalid(path, class_name, "may not change once set")
+        yield field.invalid(path, class_name, "may not change once set")
     if class_name is not None:
         if balanced:
-            yield from malformed(path, class_name, names.qualified)
+            yield from field.malformed(path, class_name, names.qualified)
         else:
-            yield forbidden(path, "may only be used when `type` is 'LoadBalancer'")
+            yield field.forbidden(path, "may only be used when `type` is 'LoadBalancer'")
 
 
 def _needs_check(spec: Json) -> bool:
@@ -113,9 +97,9 @@ def _spec(obj: Json) -> Causes:
     headless = _headless(spec)
     ports = spec.get("ports") or []
     if not ports and not headless and kind != "ExternalName":
-        yield required("spec.ports")
+        yield field.required("spec.ports")
     if kind in ("LoadBalancer", "NodePort") and headless:
-        yield invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
+        yield field.invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
     if kind == "ExternalName":
         yield from _external_name(spec)
     seen: set[str] = set()
@@ -127,20 +111,20 @@ def _spec(obj: Json) -> Causes:
         yield from cluster_ips(spec)
     for index, address in enumerate(spec.get("externalIPs") or ()):
         path = f"spec.externalIPs[{index}]"
-        problems = malformed(path, address, names.ip)
+        problems = field.malformed(path, address, names.ip)
         yield from problems or reachable(address, path, loopback=False)
     if kind not in _TYPES:
-        yield not_supported("spec.type", kind, _TYPES) if kind else required("spec.type")
+        yield field.not_supported("spec.type", kind, _TYPES) if kind else field.required("spec.type")
     if kind == "ClusterIP":
         for index, port in enumerate(ports):
             if port.get("nodePort"):
                 path = f"spec.ports[{index}].nodePort"
-                yield forbidden(path, "may not be used when `type` is 'ClusterIP'")
+                yield field.forbidden(path, "may not be used when `type` is 'ClusterIP'")
     yield from _repeated(ports)
     yield from _source_ranges(obj, kind)
     if "allocateLoadBalancerNodePorts" in spec and kind != "LoadBalancer":
         path = "spec.allocateLoadBalancerNodePorts"
-        yield forbidden(path, "may only be used when `type` is 'LoadBalancer'")
+        yield field.forbidden(path, "may only be used when `type` is 'LoadBalancer'")
     yield from _balancer_class(spec, None)
     yield from _traffic(spec, kind)
 
@@ -149,28 +133,28 @@ def _topology(noted: Json) -> Errors:
     hints, mode = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
     if hints in noted and mode in noted and noted[hints] != noted[mode]:
         detail = f"must match annotations[{hints}] when both are specified"
-        return [invalid(f"metadata.annotations[{mode}]", noted[mode], detail)]
+        return [field.invalid(f"metadata.annotations[{mode}]", noted[mode], detail)]
     return []
 
 
 def _external_name(spec: Json) -> Causes:
     for key in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if spec.get(key) or (key == "clusterIPs" and spec.get("clusterIP")):
-            yield forbidden(f"spec.{key}", "may not be set for ExternalName services")
-    yield from mandatory("spec.externalName", spec.get("externalName", "").removesuffix("."), names.subdomain)
+            yield field.forbidden(f"spec.{key}", "may not be set for ExternalName services")
+    yield from field.mandatory("spec.externalName", spec.get("externalName", "").removesuffix("."), names.subdomain)
 
 
 def _affinity(spec: Json) -> Causes:
     affinity, config = spec.get("sessionAffinity", ""), spec.get("sessionAffinityConfig")
     path = "spec.sessionAffinityConfig"
-    yield from one_of("spec.sessionAffinity", affinity, ("ClientIP", "None"))
+    yield from field.one_of("spec.sessionAffinity", affinity, ("ClientIP", "None"))
     if affinity == "None" and config is not None:
-        yield forbidden(path, "must not be set when session affinity is None")
+        yield field.forbidden(path, "must not be set when session affinity is None")
     if affinity == "ClientIP":
         seconds = ((config or {}).get("clientIP") or {}).get("timeoutSeconds", 10800)
         if not 0 < seconds <= 86400:
             detail = "must be greater than 0 and less than 86400"
-            yield invalid(f"{path}.clientIP.timeoutSeconds", seconds, detail)
+            yield field.invalid(f"{path}.clientIP.timeoutSeconds", seconds, detail)
 
 
 def _source_ranges(obj: Json, kind: str) -> Causes:
@@ -188,45 +172,45 @@ def _source_ranges(obj: Json, kind: str) -> Causes:
         ranges = [each for each in noted[key].strip().split(",") if noted[key].strip()]
         paths = [path for _ in ranges]
     if kind != "LoadBalancer":
-        yield forbidden(path, "may only be used when `type` is 'LoadBalancer'")
+        yield field.forbidden(path, "may only be used when `type` is 'LoadBalancer'")
     for here, block in zip(paths, ranges, strict=True):
-        yield from malformed(here, block.strip(), names.cidr)
+        yield from field.malformed(here, block.strip(), names.cidr)
 
 
 def cluster_ips(spec: Json) -> Causes:
     """clusterIP with clusterIPs, ipFamilies with ipFamilyPolicy."""
     one, many, path = spec.get("clusterIP", ""), spec.get("clusterIPs") or [], "spec.clusterIPs"
     if one and many and many[0] != one:
-        yield invalid(path, many, "first value must match `clusterIP`")
+        yield field.invalid(path, many, "first value must match `clusterIP`")
     elif many and not one:
-        yield invalid(path, many, "must be empty when `clusterIP` is not specified")
+        yield field.invalid(path, many, "must be empty when `clusterIP` is not specified")
     families = spec.get("ipFamilies") or []
-    for index, (family, again) in enumerate(zip(families, repeated(families), strict=True)):
+    for index, (family, again) in enumerate(zip(families, field.repeated(families), strict=True)):
         here = f"spec.ipFamilies[{index}]"
-        yield from supported(here, family, ("IPv4", "IPv6"))
+        yield from field.supported(here, family, ("IPv4", "IPv6"))
         if again:
-            yield duplicate(here, family)
-    yield from supported_if_set("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), _FAMILY_POLICIES)
+            yield field.duplicate(here, family)
+    yield from field.supported_if_set("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), _FAMILY_POLICIES)
     bad = False
     for index, address in enumerate(many):
         if index == 0 and address == "None":
             if len(many) > 1:
                 bad = True
-                yield invalid(path, many, "'None' must be the first and only value")
+                yield field.invalid(path, many, "'None' must be the first and only value")
             continue
-        problems = malformed(f"{path}[{index}]", address, names.ip)
+        problems = field.malformed(f"{path}[{index}]", address, names.ip)
         bad = bad or bool(problems)
         yield from problems
     if len(many) > 2:
-        yield invalid(path, many, "may only hold up to 2 values")
+        yield field.invalid(path, many, "may only hold up to 2 values")
     if bad:
         return
     if len(many) > 1 and len({":" in each for each in many}) < 2:
-        yield invalid(path, many, "may specify no more than one IP for each IP family")
+        yield field.invalid(path, many, "may specify no more than one IP for each IP family")
     for index, (address, family) in enumerate(zip(many, families, strict=False)):
         if address != "None" and family in _FAMILIES and (family == "IPv6") != (":" in address):
             detail = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
-            yield invalid(f"{path}[{index}]", address, detail)
+            yield field.invalid(f"{path}[{index}]", address, detail)
 
 
 def _traffic(spec: Json, kind: str) -> Causes:
@@ -235,33 +219,35 @@ def _traffic(spec: Json, kind: str) -> Causes:
     path = "spec.externalTrafficPolicy"
     if not external:
         if policy:
-            yield invalid(path, policy, "may only be set for externally-accessible services")
+            yield field.invalid(path, policy, "may only be set for externally-accessible services")
     else:
-        yield from one_of(path, policy, ("Cluster", "Local"))
+        yield from field.one_of(path, policy, ("Cluster", "Local"))
     checked, path = spec.get("healthCheckNodePort", 0), "spec.healthCheckNodePort"
     if checked and not _needs_check(spec):
         detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
-        yield invalid(path, checked, detail)
+        yield field.invalid(path, checked, detail)
     elif checked:
-        yield from malformed(path, checked, names.port_number)
-    yield from supported_if_set("spec.internalTrafficPolicy", spec.get("internalTrafficPolicy"), ("Cluster", "Local"))
-    yield from supported_if_set("spec.trafficDistribution", spec.get("trafficDistribution"), _DISTRIBUTIONS)
+        yield from field.malformed(path, checked, names.port_number)
+    yield from field.supported_if_set(
+        "spec.internalTrafficPolicy", spec.get("internalTrafficPolicy"), ("Cluster", "Local")
+    )
+    yield from field.supported_if_set("spec.trafficDistribution", spec.get("trafficDistribution"), _DISTRIBUTIONS)
 
 
 def _port(port: Json, needs_name: bool, seen: set[str], path: str) -> Causes:
     name = port.get("name", "")
     if needs_name and not name:
-        yield required(f"{path}.name")
+        yield field.required(f"{path}.name")
     elif name:
-        yield from malformed(f"{path}.name", name, names.label)
+        yield from field.malformed(f"{path}.name", name, names.label)
         if name in seen:
-            yield duplicate(f"{path}.name", name)
+            yield field.duplicate(f"{path}.name", name)
         seen.add(name)
-    yield from malformed(f"{path}.port", port.get("port", 0), names.port_number)
-    yield from supported(f"{path}.protocol", port.get("protocol"), _PROTOCOLS)
+    yield from field.malformed(f"{path}.port", port.get("port", 0), names.port_number)
+    yield from field.supported(f"{path}.protocol", port.get("protocol"), _PROTOCOLS)
     yield from port_or_name(port.get("targetPort"), f"{path}.targetPort")
     if port.get("appProtocol") is not None:
-        yield from malformed(f"{path}.appProtocol", port["appProtocol"], names.qualified)
+        yield from field.malformed(f"{path}.appProtocol", port["appProtocol"], names.qualified)
 
 
 def _repeated(ports: list[Json]) -> Causes:
@@ -270,7 +256,7 @@ def _repeated(ports: list[Json]) -> Causes:
         if port.get("nodePort"):
             key = (port.get("protocol", ""), port["nodePort"])
             if key in seen:
-                yield duplicate(f"spec.ports[{index}].nodePort", port["nodePort"])
+                yield field.duplicate(f"spec.ports[{index}].nodePort", port["nodePort"])
             seen.add(key)
     seen = set()
     for index, port in enumerate(ports):
@@ -285,55 +271,55 @@ def _repeated(ports: list[Json]) -> Causes:
                 "TargetPort": 0,
                 "NodePort": 0,
             }
-            yield duplicate(f"spec.ports[{index}]", shown)
+            yield field.duplicate(f"spec.ports[{index}]", shown)
         seen.add(key)
 
 
 def endpoint_slice(new: Json, old: Json | None) -> Errors:
-    fixed = immutable("addressType", new.get("addressType"), old.get("addressType")) if old is not None else []
+    fixed = field.immutable("addressType", new.get("addressType"), old.get("addressType")) if old is not None else []
     return [*_slice(new), *fixed]
 
 
 def _slice(obj: Json) -> Causes:
     kind = obj.get("addressType", "")
-    yield from one_of("addressType", kind, ("FQDN", "IPv4", "IPv6"))
+    yield from field.one_of("addressType", kind, ("FQDN", "IPv4", "IPv6"))
     endpoints = obj.get("endpoints") or ()
     if len(endpoints) > 1000:
-        yield too_many("endpoints", len(endpoints), 1000)
+        yield field.too_many("endpoints", len(endpoints), 1000)
     for index, endpoint in enumerate(endpoints):
         yield from _endpoint(endpoint, kind, f"endpoints[{index}]")
     seen: set[str] = set()
     for index, port in enumerate(obj.get("ports") or ()):
         name = port.get("name", "")
         if name:
-            yield from malformed(f"ports[{index}].name", name, names.label)
+            yield from field.malformed(f"ports[{index}].name", name, names.label)
         if name in seen:
-            yield duplicate(f"ports[{index}].name", name)
+            yield field.duplicate(f"ports[{index}].name", name)
         seen.add(name)
-        yield from supported(f"ports[{index}].protocol", port.get("protocol"), _PROTOCOLS)
+        yield from field.supported(f"ports[{index}].protocol", port.get("protocol"), _PROTOCOLS)
 
 
 def _endpoint(endpoint: Json, kind: str, path: str) -> Causes:
     addresses = endpoint.get("addresses") or ()
     if not addresses:
-        yield required(f"{path}.addresses", "must contain at least 1 address")
+        yield field.required(f"{path}.addresses", "must contain at least 1 address")
     elif len(addresses) > 100:
-        yield too_many(f"{path}.addresses", len(addresses), 100)
+        yield field.too_many(f"{path}.addresses", len(addresses), 100)
     for index, address in enumerate(addresses):
         here = f"{path}.addresses[{index}]"
         if kind in ("IPv4", "IPv6"):
-            problems = malformed(here, address, names.ip)
+            problems = field.malformed(here, address, names.ip)
             if not problems and ipaddress.ip_address(address).version != (4 if kind == "IPv4" else 6):
-                problems.append(invalid(f"{path}.addresses", address, f"must be an {kind} address"))
+                problems.append(field.invalid(f"{path}.addresses", address, f"must be an {kind} address"))
             yield from problems or reachable(address, here)
         elif kind == "FQDN":
-            yield from malformed(here, address, names.subdomain)
+            yield from field.malformed(here, address, names.subdomain)
     if endpoint.get("nodeName") is not None:
         name = endpoint["nodeName"]
-        yield from malformed(f"{path}.nodeName", name, names.subdomain)
+        yield from field.malformed(f"{path}.nodeName", name, names.subdomain)
     if endpoint.get("hostname") is not None:
         name = endpoint["hostname"]
-        yield from malformed(f"{path}.hostname", name, names.label)
+        yield from field.malformed(f"{path}.hostname", name, names.label)
 
 
 # --- the old endpoints ------------------------------------------------------------------------------------------
@@ -348,7 +334,7 @@ def _subsets(subsets: Sequence[Json]) -> Causes:
     for index, subset in enumerate(subsets):
         path = f"subsets[{index}]"
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
-            yield required(path, "must specify `addresses` or `notReadyAddresses`")
+            yield field.required(path, "must specify `addresses` or `notReadyAddresses`")
         for key in ("addresses", "notReadyAddresses"):
             for at, address in enumerate(subset.get(key) or ()):
                 yield from _address(address, f"{path}.{key}[{at}]")
@@ -359,11 +345,11 @@ def _subsets(subsets: Sequence[Json]) -> Causes:
 
 def _address(address: Json, path: str) -> Causes:
     given = address.get("ip", "")
-    yield from malformed(f"{path}.ip", given, names.ip)
+    yield from field.malformed(f"{path}.ip", given, names.ip)
     if address.get("hostname"):
-        yield from malformed(f"{path}.hostname", address["hostname"], names.label)
+        yield from field.malformed(f"{path}.hostname", address["hostname"], names.label)
     if address.get("nodeName") is not None:
-        yield from malformed(f"{path}.nodeName", address["nodeName"], names.subdomain)
+        yield from field.malformed(f"{path}.nodeName", address["nodeName"], names.subdomain)
     yield from reachable(given, f"{path}.ip")
 
 
@@ -372,32 +358,32 @@ def reachable(address: str, path: str, *, loopback: bool = True) -> Errors:
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
-        return [invalid(path, address, "must be a valid IP address")]
+        return [field.invalid(path, address, "must be a valid IP address")]
     if found.is_unspecified:
-        return [invalid(path, address, f"may not be unspecified ({address})")]
+        return [field.invalid(path, address, f"may not be unspecified ({address})")]
     if found.is_loopback and not loopback:
-        return [invalid(path, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)")]
+        return [field.invalid(path, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)")]
     if found.is_link_local:
-        return [invalid(path, address, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")]
+        return [field.invalid(path, address, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")]
     if found in _LOCAL_GROUPS[found.version]:
         text = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
-        return [invalid(path, address, text)]
+        return [field.invalid(path, address, text)]
     return []
 
 
 def _endpoint_port(port: Json, needs_name: bool, path: str) -> Causes:
     name = port.get("name", "")
     if needs_name and not name:
-        yield required(f"{path}.name")
+        yield field.required(f"{path}.name")
     elif name:
-        yield from malformed(f"{path}.name", name, names.label)
-    yield from malformed(f"{path}.port", port.get("port", 0), names.port_number)
+        yield from field.malformed(f"{path}.name", name, names.label)
+    yield from field.malformed(f"{path}.port", port.get("port", 0), names.port_number)
     if not port.get("protocol"):
-        yield required(f"{path}.protocol")
+        yield field.required(f"{path}.protocol")
     elif port["protocol"] not in _PROTOCOLS:
-        yield not_supported(f"{path}.protocol", port["protocol"], _PROTOCOLS)
+        yield field.not_supported(f"{path}.protocol", port["protocol"], _PROTOCOLS)
     if port.get("appProtocol") is not None:
-        yield from malformed(f"{path}.appProtocol", port["appProtocol"], names.qualified)
+        yield from field.malformed(f"{path}.appProtocol", port["appProtocol"], names.qualified)
 
 
 _LOCAL_GROUPS = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
@@ -407,19 +393,19 @@ def service_status(new: Json, old: Json) -> Causes:
     ingress = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     path = "status.loadBalancer.ingress"
     if ingress and new["spec"].get("type") != "LoadBalancer":
-        yield forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")
+        yield field.forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")
         return
     before = ((old.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     known = {each.get("ip") for each in before}
     for index, each in enumerate(ingress):
         here, address, mode, host = f"{path}[{index}]", each.get("ip"), each.get("ipMode"), each.get("hostname")
         if address and address not in known:
-            yield from malformed(f"{here}.ip", address, names.ip)
+            yield from field.malformed(f"{here}.ip", address, names.ip)
         if mode is not None and not address:
-            yield forbidden(f"{here}.ipMode", "may not be specified when `ip` is not set")
+            yield field.forbidden(f"{here}.ipMode", "may not be specified when `ip` is not set")
         elif mode is not None and mode not in ("Proxy", "VIP"):
-            yield not_supported(f"{here}.ipMode", mode, ("Proxy", "VIP"))
+            yield field.not_supported(f"{here}.ipMode", mode, ("Proxy", "VIP"))
         if host:
-            yield from malformed(f"{here}.hostname", host, names.subdomain)
+            yield from field.malformed(f"{here}.hostname", host, names.subdomain)
             if not names.ip(host):
-                yield invalid(f"{here}.hostname", host, "must be a DNS name, not an IP address")
+                yield field.invalid(f"{here}.hostname", host, "must be a DNS name, not an IP address")

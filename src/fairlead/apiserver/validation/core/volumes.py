@@ -4,23 +4,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core.claims import claim_spec
 from fairlead.apiserver.validation.core.downward import field_ref, resource_ref
-from fairlead.apiserver.validation.errors import (
-    Causes,
-    Errors,
-    Json,
-    duplicate,
-    forbidden,
-    invalid,
-    malformed,
-    mandatory,
-    not_found,
-    not_supported,
-    required,
-    too_long,
-)
+from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.apiserver.validation.paths import descending, no_backsteps, not_reserved
 from fairlead.model.quantity import nanos
 
@@ -41,9 +29,9 @@ def volumes(given: list[Json], path: str, pod_name: str = "") -> tuple[dict[str,
         here = f"{path}[{index}]"
         name = volume.get("name", "")
         problems = [*_source(volume, here, pod_name)]
-        problems += mandatory(f"{here}.name", name, names.label)
+        problems += field.mandatory(f"{here}.name", name, names.label)
         if name in good:
-            problems.append(duplicate(f"{here}.name", name))
+            problems.append(field.duplicate(f"{here}.name", name))
         if problems:
             found += problems
         else:
@@ -51,19 +39,19 @@ def volumes(given: list[Json], path: str, pod_name: str = "") -> tuple[dict[str,
         claim = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
         if claim and claim in made:
             detail = "must not reference a PVC that gets created for an ephemeral volume"
-            found.append(invalid(f"{here}.persistentVolumeClaim.claimName", claim, detail))
+            found.append(field.invalid(f"{here}.persistentVolumeClaim.claimName", claim, detail))
     return good, found
 
 
 def _source(volume: Json, path: str, pod_name: str) -> Causes:
     kinds = [kind for kind in SOURCES if volume.get(kind) is not None]
     if not kinds:
-        yield required(path, "must specify a volume type")
+        yield field.required(path, "must specify a volume type")
         return
     kind = kinds[0]
     yield from SOURCES[kind](volume[kind], f"{path}.{_SHOWN.get(kind, kind)}")
     for other in kinds[1:]:
-        yield forbidden(f"{path}.{other}", "may not specify more than 1 volume type")
+        yield field.forbidden(f"{path}.{other}", "may not specify more than 1 volume type")
     if "iscsi" in kinds:
         name, portal = volume.get("name", ""), volume["iscsi"].get("targetPortal", "")
         if "initiatorName" in volume["iscsi"] and len(f"{name}:{portal}") > 64:
@@ -71,11 +59,11 @@ def _source(volume: Json, path: str, pod_name: str) -> Causes:
                 "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if "
                 "iscsi.initiatorName is specified."
             )
-            yield invalid(f"{path}.name", name, detail)
+            yield field.invalid(f"{path}.name", name, detail)
     if kind == "ephemeral" and pod_name:
         claim = f"{pod_name}-{volume.get('name', '')}"
         for text in names.subdomain(claim):
-            yield invalid(f"{path}.name", volume.get("name", ""), f'PVC name "{claim}": {text}')
+            yield field.invalid(f"{path}.name", volume.get("name", ""), f'PVC name "{claim}": {text}')
 
 
 # The server's messages about one source use another name.
@@ -84,24 +72,24 @@ _SHOWN: Final = {"gcePersistentDisk": "persistentDisk"}
 
 def _needs(*keys: str) -> Callable[[Json, str], Causes]:
     def check(source: Json, path: str) -> Errors:
-        return [required(f"{path}.{key}") for key in keys if not source.get(key)]
+        return [field.required(f"{path}.{key}") for key in keys if not source.get(key)]
 
     return check
 
 
 def _empty_dir(source: Json, path: str) -> Errors:
     if "sizeLimit" in source and nanos(source["sizeLimit"]) < 0:
-        return [forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")]
+        return [field.forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")]
     return []
 
 
 def _host_path(source: Json, path: str) -> Causes:
     if not source.get("path"):
-        yield required(f"{path}.path")
+        yield field.required(f"{path}.path")
         return
     yield from no_backsteps(source["path"], f"{path}.path")
     if source.get("type", "") not in _HOST_PATH_TYPES:
-        yield not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES)
+        yield field.not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES)
 
 
 def _git_repo(source: Json, path: str) -> Errors:
@@ -112,7 +100,7 @@ def _disk(key: str) -> Callable[[Json, str], Causes]:
     def check(source: Json, path: str) -> Causes:
         yield from _needs(key)(source, path)
         if not 0 <= source.get("partition", 0) <= 255:
-            yield invalid(f"{path}.partition", source["partition"], _PARTITION)
+            yield field.invalid(f"{path}.partition", source["partition"], _PARTITION)
 
     return check
 
@@ -120,7 +108,7 @@ def _disk(key: str) -> Callable[[Json, str], Causes]:
 def _nfs(source: Json, path: str) -> Causes:
     yield from _needs("server", "path")(source, path)
     if not source.get("path", "").startswith("/"):
-        yield invalid(f"{path}.path", source.get("path", ""), "must be an absolute path")
+        yield field.invalid(f"{path}.path", source.get("path", ""), "must be an absolute path")
 
 
 def iscsi(source: Json, path: str, detail: str = "must be valid format starting with iqn, eui, or naa") -> Causes:
@@ -128,9 +116,9 @@ def iscsi(source: Json, path: str, detail: str = "must be valid format starting 
     if source.get("iqn"):
         yield from _initiator(source["iqn"], f"{path}.iqn", detail)
     if not 0 <= source.get("lun", 0) <= 255:
-        yield invalid(f"{path}.lun", source["lun"], "must be between 0 and 255, inclusive")
+        yield field.invalid(f"{path}.lun", source["lun"], "must be between 0 and 255, inclusive")
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and "secretRef" not in source:
-        yield required(f"{path}.secretRef")
+        yield field.required(f"{path}.secretRef")
     if "initiatorName" in source:
         yield from _initiator(source["initiatorName"], f"{path}.initiatorname", detail)
 
@@ -138,37 +126,39 @@ def iscsi(source: Json, path: str, detail: str = "must be valid format starting 
 def _initiator(name: str, path: str, detail: str) -> Errors:
     form = {"iqn": _IQN, "eui": _EUI, "naa": _NAA}.get(name[:3])
     if form is None:
-        return [invalid(path, name, detail)]
-    return [] if form.fullmatch(name) else [invalid(path, name, "must be valid format")]
+        return [field.invalid(path, name, detail)]
+    return [] if form.fullmatch(name) else [field.invalid(path, name, "must be valid format")]
 
 
 def _flocker(source: Json, path: str) -> Causes:
     name, uid = source.get("datasetName", ""), source.get("datasetUUID", "")
     if not name and not uid:
-        yield required(path, "one of datasetName and datasetUUID is required")
+        yield field.required(path, "one of datasetName and datasetUUID is required")
     if name and uid:
-        yield invalid(path, "resource", "datasetName and datasetUUID can not be specified simultaneously")
+        yield field.invalid(path, "resource", "datasetName and datasetUUID can not be specified simultaneously")
     if "/" in name:
-        yield invalid(f"{path}.datasetName", name, "must not contain '/'")
+        yield field.invalid(f"{path}.datasetName", name, "must not contain '/'")
 
 
 def cinder(source: Json, path: str) -> Causes:
     yield from _needs("volumeID")(source, path)
     if "secretRef" in source and not (source["secretRef"] or {}).get("name"):
-        yield required(f"{path}.secretRef.name")
+        yield field.required(f"{path}.secretRef.name")
 
 
 def quobyte(source: Json, path: str) -> Causes:
     detail = "must be a host:port pair or multiple pairs separated by commas"
     registry = source.get("registry", "")
     if not registry:
-        yield required(f"{path}.registry", detail)
+        yield field.required(f"{path}.registry", detail)
     elif len(source.get("tenant", "")) >= 65:
-        yield required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters")
+        yield field.required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters")
     else:
         pairs = registry.split(",")
         yield from (
-            invalid(f"{path}.registry", registry, detail) for pair in pairs if not re.fullmatch(r"[^:]*:[^:]*", pair)
+            field.invalid(f"{path}.registry", registry, detail)
+            for pair in pairs
+            if not re.fullmatch(r"[^:]*:[^:]*", pair)
         )
     yield from _needs("volume")(source, path)
 
@@ -176,15 +166,15 @@ def quobyte(source: Json, path: str) -> Causes:
 def fibre_channel(source: Json, path: str) -> Causes:
     names_, ids = source.get("targetWWNs") or [], source.get("wwids") or []
     if not names_ and not ids:
-        yield required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both")
+        yield field.required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both")
     if names_ and ids:
-        yield invalid(f"{path}.targetWWNs", names_, "targetWWNs and wwids can not be specified simultaneously")
+        yield field.invalid(f"{path}.targetWWNs", names_, "targetWWNs and wwids can not be specified simultaneously")
     if names_:
         lun = source.get("lun")
         if lun is None:
-            yield required(f"{path}.lun", "lun is required if targetWWNs is specified")
+            yield field.required(f"{path}.lun", "lun is required if targetWWNs is specified")
         elif not 0 <= lun <= 255:
-            yield invalid(f"{path}.lun", lun, "must be between 0 and 255, inclusive")
+            yield field.invalid(f"{path}.lun", lun, "must be between 0 and 255, inclusive")
 
 
 def flex(source: Json, path: str) -> Causes:
@@ -192,7 +182,7 @@ def flex(source: Json, path: str) -> Causes:
     for key in source.get("options") or ():
         space = f".{key.partition('/')[0].lower()}"
         if space.endswith((".kubernetes.io", ".k8s.io")):
-            yield invalid(f"{path}.options[{key}]", key, "kubernetes.io and k8s.io namespaces are reserved")
+            yield field.invalid(f"{path}.options[{key}]", key, "kubernetes.io and k8s.io namespaces are reserved")
 
 
 def azure_disk(source: Json, path: str) -> Causes:
@@ -202,23 +192,23 @@ def azure_disk(source: Json, path: str) -> Causes:
         ("kind", ("Dedicated", "Managed", "Shared")),
     ):
         if source.get(key) is not None and source[key] not in allowed:
-            yield not_supported(f"{path}.{key}", source[key], allowed)
+            yield field.not_supported(f"{path}.{key}", source[key], allowed)
     address, kind = source.get("diskURI", ""), source.get("kind")
     if kind == "Managed" and not address.startswith("/subscriptions/"):
         good = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
-        yield not_supported(f"{path}.diskURI", address, (good,))
+        yield field.not_supported(f"{path}.diskURI", address, (good,))
     if kind is not None and kind != "Managed" and not address.startswith("https://"):
         good = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
-        yield not_supported(f"{path}.diskURI", address, (good,))
+        yield field.not_supported(f"{path}.diskURI", address, (good,))
 
 
 def storage_os(source: Json, path: str) -> Causes:
     name, space = source.get("volumeName", ""), source.get("volumeNamespace", "")
-    yield from mandatory(f"{path}.volumeName", name, names.label)
+    yield from field.mandatory(f"{path}.volumeName", name, names.label)
     if space:
-        yield from malformed(f"{path}.volumeNamespace", space, names.label)
+        yield from field.malformed(f"{path}.volumeNamespace", space, names.label)
     if "secretRef" in source and not (source["secretRef"] or {}).get("name"):
-        yield required(f"{path}.secretRef.name")
+        yield field.required(f"{path}.secretRef.name")
 
 
 def _csi(source: Json, path: str) -> Causes:
@@ -226,29 +216,30 @@ def _csi(source: Json, path: str) -> Causes:
     if "nodePublishSecretRef" in source:
         name = source["nodePublishSecretRef"].get("name", "")
         if not name:
-            yield required(f"{path}.nodePublishSecretRef.name")
+            yield field.required(f"{path}.nodePublishSecretRef.name")
         else:
-            yield from malformed(f"{path}.name", name, names.subdomain)
+            yield from field.malformed(f"{path}.name", name, names.subdomain)
 
 
 def driver(name: str, path: str) -> Causes:
     if not name:
-        yield required(path)
+        yield field.required(path)
         return
-    yield from ([too_long(path, 63)] if len(name) > 63 else [])
-    yield from (invalid(path, name, text) for text in names.subdomain(name.lower()))
+    if len(name) > 63:
+        yield field.too_long(path, 63)
+    yield from (field.invalid(path, name, text) for text in names.subdomain(name.lower()))
 
 
 def _ephemeral(source: Json, path: str) -> Causes:
     template = source.get("volumeClaimTemplate")
     if template is None:
-        yield required(f"{path}.volumeClaimTemplate")
+        yield field.required(f"{path}.volumeClaimTemplate")
         return
     here, meta = f"{path}.volumeClaimTemplate", template.get("metadata") or {}
     yield from metadata.annotations(meta.get("annotations") or {}, f"{here}.metadata.annotations")
     yield from metadata.labels(meta.get("labels") or {}, f"{here}.metadata.labels")
     yield from (
-        forbidden(f"{here}.metadata.{key}", "cannot be set")
+        field.forbidden(f"{here}.metadata.{key}", "cannot be set")
         for key, value in meta.items()
         if value and key not in ("annotations", "labels")
     )
@@ -257,7 +248,7 @@ def _ephemeral(source: Json, path: str) -> Causes:
 
 def _mode(source: Json, key: str, path: str) -> Errors:
     mode = source.get(key)
-    return [] if mode is None or 0 <= mode <= 0o777 else [invalid(f"{path}.{key}", mode, _MODE)]
+    return [] if mode is None or 0 <= mode <= 0o777 else [field.invalid(f"{path}.{key}", mode, _MODE)]
 
 
 def _items(key: str) -> Callable[[Json, str], Causes]:
@@ -289,11 +280,11 @@ def _downward_item(item: Json, path: str) -> Causes:
     if "fieldRef" in item:
         yield from field_ref(item["fieldRef"], f"{path}.fieldRef", in_volume=True)
         if "resourceFieldRef" in item:
-            yield invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
+            yield field.invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
     elif "resourceFieldRef" in item:
         yield from resource_ref(item["resourceFieldRef"], f"{path}.resourceFieldRef", in_volume=True)
     else:
-        yield required(path, "one of fieldRef and resourceFieldRef is required")
+        yield field.required(path, "one of fieldRef and resourceFieldRef is required")
     yield from _mode(item, "mode", path)
 
 
@@ -303,7 +294,7 @@ def _projected(source: Json, path: str) -> Errors:
 
     def take(place: str, shown: str) -> None:
         if place and place in taken:
-            found.append(invalid(path, shown, "conflicting duplicate paths"))
+            found.append(field.invalid(path, shown, "conflicting duplicate paths"))
         taken.add(place)
 
     for index, projection in enumerate(source.get("sources") or ()):
@@ -323,19 +314,18 @@ def _projected(source: Json, path: str) -> Errors:
             found += _token(projection["serviceAccountToken"], f"{here}.serviceAccountToken", path)
         kinds = [kind for kind in ("secret", "configMap", "downwardAPI", "serviceAccountToken") if kind in projection]
         if len(kinds) > 1:
-            found.append(forbidden(here, "may not specify more than 1 volume type per source"))
+            found.append(field.forbidden(here, "may not specify more than 1 volume type per source"))
     return found
 
 
 def _token(part: Json, path: str, whole: str) -> Causes:
     seconds = part.get("expirationSeconds", 3600)
     if seconds < 600:
-        detail = "may not specify a duration less than 10 minutes"
-        yield invalid(f"{path}.expirationSeconds", seconds, detail)
+        yield field.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
     if seconds > 1 << 32:
-        yield invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
+        yield field.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
     if not part.get("path"):
-        yield required(f"{whole}.path")
+        yield field.required(f"{whole}.path")
         return
     yield from not_reserved(part["path"], f"{whole}.path")
 
@@ -386,25 +376,24 @@ def mounts(container: Json, known: Mapping[str, Json], path: str) -> Causes:
         here = f"{whole}[{index}]"
         name, target = mount.get("name", ""), mount.get("mountPath", "")
         if not name:
-            yield required(f"{here}.name")
+            yield field.required(f"{here}.name")
         if name not in known:
-            yield not_found(f"{here}.name", name)
+            yield field.not_found(f"{here}.name", name)
         if not target:
-            yield required(f"{here}.mountPath")
+            yield field.required(f"{here}.mountPath")
         if target in seen:
-            yield invalid(f"{here}.mountPath", target, "must be unique")
+            yield field.invalid(f"{here}.mountPath", target, "must be unique")
         seen.add(target)
         if name in blocks:
-            yield invalid(f"{here}.name", name, "must not already exist in volumeDevices")
+            yield field.invalid(f"{here}.name", name, "must not already exist in volumeDevices")
         if target in blocks.values():
-            yield invalid(f"{here}.mountPath", target, "must not already exist as a path in volumeDevices")
+            yield field.invalid(f"{here}.mountPath", target, "must not already exist as a path in volumeDevices")
         part, expression = mount.get("subPath", ""), mount.get("subPathExpr", "")
         if part:
             yield from descending(part, f"{whole}.subPath")
         if expression:
             if part:
-                detail = "subPathExpr and subPath are mutually exclusive"
-                yield invalid(f"{here}.subPathExpr", expression, detail)
+                yield field.invalid(f"{here}.subPathExpr", expression, "subPathExpr and subPath are mutually exclusive")
             yield from descending(expression, f"{whole}.subPathExpr")
         if "mountPropagation" in mount:
             yield from _propagation(mount["mountPropagation"], container, f"{whole}.mountPropagation")
@@ -414,10 +403,9 @@ def mounts(container: Json, known: Mapping[str, Json], path: str) -> Causes:
 
 def _propagation(propagation: str, container: Json, path: str) -> Causes:
     allowed = ("Bidirectional", "HostToContainer", "None")
-    yield from [] if propagation in allowed else [not_supported(path, propagation, allowed)]
+    yield from field.supported(path, propagation, allowed)
     if propagation == "Bidirectional" and not (container.get("securityContext") or {}).get("privileged"):
-        detail = "Bidirectional mount propagation is available only to privileged containers"
-        yield forbidden(path, detail)
+        yield field.forbidden(path, "Bidirectional mount propagation is available only to privileged containers")
 
 
 def _read_only(mount: Json, path: str) -> Causes:
@@ -425,12 +413,12 @@ def _read_only(mount: Json, path: str) -> Causes:
     if recursive == "Disabled":
         return
     if recursive not in ("Enabled", "IfPossible"):
-        yield not_supported(path, recursive, ("Disabled", "Enabled", "IfPossible"))
+        yield field.not_supported(path, recursive, ("Disabled", "Enabled", "IfPossible"))
         return
     if not mount.get("readOnly"):
-        yield forbidden(path, "may only be specified when readOnly is true")
+        yield field.forbidden(path, "may only be specified when readOnly is true")
     if mount.get("mountPropagation", "None") != "None":
-        yield forbidden(path, "may only be specified when mountPropagation is None or not specified")
+        yield field.forbidden(path, "may only be specified when mountPropagation is None or not specified")
 
 
 def devices(container: Json, known: Mapping[str, Json], path: str) -> Causes:
@@ -441,25 +429,25 @@ def devices(container: Json, known: Mapping[str, Json], path: str) -> Causes:
         here = f"{path}.volumeDevices[{index}]"
         name, place = device.get("name", ""), device.get("devicePath", "")
         if not name:
-            yield required(f"{here}.name")
+            yield field.required(f"{here}.name")
         if name in taken_names:
-            yield invalid(f"{here}.name", name, "must be unique")
+            yield field.invalid(f"{here}.name", name, "must be unique")
         if name not in known:
-            yield not_found(f"{here}.name", name)
+            yield field.not_found(f"{here}.name", name)
         elif not {"persistentVolumeClaim", "ephemeral"} & known[name].keys():
             detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
-            yield invalid(f"{here}.name", name, detail)
+            yield field.invalid(f"{here}.name", name, detail)
         if not place:
-            yield required(f"{here}.devicePath")
+            yield field.required(f"{here}.devicePath")
         if place in taken_paths:
-            yield invalid(f"{here}.devicePath", place, "must be unique")
+            yield field.invalid(f"{here}.devicePath", place, "must be unique")
         if place and ".." in place.split("/"):
-            yield invalid(f"{here}.devicePath", place, "can not contain backsteps ('..')")
+            yield field.invalid(f"{here}.devicePath", place, "can not contain backsteps ('..')")
         else:
             taken_paths.add(place)
         if name in mounted:
-            yield invalid(f"{here}.name", name, "must not already exist in volumeMounts")
+            yield field.invalid(f"{here}.name", name, "must not already exist in volumeMounts")
         if place in mounted.values():
-            yield invalid(f"{here}.devicePath", place, "must not already exist as a path in volumeMounts")
+            yield field.invalid(f"{here}.devicePath", place, "must not already exist as a path in volumeMounts")
         if name:
             taken_names.add(name)
