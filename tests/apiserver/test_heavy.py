@@ -22,10 +22,12 @@ def full_collections() -> Iterator[list[str]]:
         if phase == "start" and about["generation"] == 2:
             seen.append(threading.current_thread().name)
 
+    gc.freeze()  # or what many other tests left here would make a full collection rare
     gc.collect()
     gc.callbacks.append(note)
     yield seen
     gc.callbacks.remove(note)
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -354,60 +354,6 @@ async def test_events_leave_the_server_to_writes_that_somebody_waits_for(
         await until(lambda: recorder.waiting == 0 and slow.waiting == 0)
 
 
-async def test_an_event_that_can_wait_is_sent_when_nobody_else_writes(
-    server: ScriptedServer, recorder: Recorder, clock: ManualClock, telling: Any
-) -> None:
-    others = ["one"]
-    recorder.yield_to(lambda: bool(others))
-    async with running(recorder):
-        recorder.record(happened("started", can_wait=True))
-        recorder.record(happened("failed", warning=True))
-        await telling(1)
-        assert server.requests[0].json()["note"] == "failed"
-        await clock.advance(10.0)
-        assert len(server.requests) == 1
-        others.clear()
-        await clock.advance(0.1)
-        await telling(2)
-
-
-async def test_an_event_that_can_wait_does_not_wait_without_end(
-    server: ScriptedServer, recorder: Recorder, clock: ManualClock, telling: Any
-) -> None:
-    recorder.yield_to(lambda: True)
-    async with running(recorder):
-        recorder.record(happened("started", can_wait=True))
-        await clock.advance(Recorder.PATIENCE_S - 1.0)
-        assert server.requests == []
-        await clock.advance(2.0)
-        await telling(1)
-
-
-async def test_events_that_can_wait_make_room_for_those_that_cannot(
-    server: ScriptedServer, client: Client, clock: ManualClock, metrics: Metrics
-) -> None:
-    server.always("*", reply(STORED))
-    recorder = Few(client, controller="c", instance="i", clock=clock, metrics=metrics)
-    recorder.yield_to(lambda: True)
-    async with running(recorder):
-        for number in range(Few.MOST_SERIES):
-            recorder.record(happened(f"started {number}", can_wait=True))
-        recorder.record(happened("failed", warning=True))
-        await server.wait_for_requests(1)
-    assert server.requests[0].json()["note"] == "failed"
-    assert count(metrics, "fairlead_events_dropped_total") == 1
-
-
-async def test_a_flush_sends_events_that_can_wait_too(server: ScriptedServer, recorder: Recorder) -> None:
-    server.always("*", reply(STORED))
-    recorder.yield_to(lambda: True)
-    async with running(recorder):
-        for number in range(10):
-            recorder.record(happened(f"started {number}", can_wait=True))
-        assert await recorder.flush(5.0) == 0
-    assert len(server.requests) == 10
-
-
 # --- stopping ---------------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,7 @@ def test_zones_are_known_without_the_systems_files(zone: str, utc: str) -> None:
     ("text", "now", "starts"),
     [
         pytest.param("0 0 1, 2, *", "2026-03-01", "2027-02-01", id="an empty member counts for nothing"),
+        pytest.param("0 0 +5 * *", "2026-03-01", "2026-03-05", id="a number with a sign"),
         pytest.param("0 0 29 2 *", "2026-03-01", "2028-02-29", id="a leap day"),
         pytest.param("0 0 29 2 *", "2096-03-01", None, id="not within five years"),
     ],

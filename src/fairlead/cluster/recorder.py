@@ -6,7 +6,7 @@ and the drop is counted.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -52,9 +52,6 @@ class Recorder:
     WORKERS = 32
     # While others write, events leave nearly all of the server's capacity to writes that a user waits for.
     FEW = 6
-    # Events that can wait do so for that long at most, and are looked at this often then.
-    PATIENCE_S = 180.0
-    IDLE_LOOK_S = 0.02
 
     def __init__(
         self, client: Client, *, controller: str, instance: str, clock: Clock, metrics: Metrics, workers: int = WORKERS
@@ -72,9 +69,6 @@ class Recorder:
         self._dropped = metrics.events_dropped
         self._others_write: Callable[[], bool] = lambda: False
         self._lane = asyncio.Semaphore(self.FEW)
-        # Events that can wait, oldest first, with when they were recorded.
-        self._patient: deque[tuple[str, float]] = deque()
-        self._has_patient = asyncio.Event()
         self._sending = Controller(f"events-{controller}", self._send, clock=clock, metrics=metrics, workers=workers)
 
     def record(self, event: RecordEvent) -> None:
@@ -106,14 +100,10 @@ class Recorder:
             self._named += 1
             suffix = f".{int(self._clock.now().timestamp() * 1e6):x}{self._named & 0xFFF:03x}"
             name = event.regarding.name[: NAME_LENGTH - len(suffix)].rstrip(".-") + suffix
-            series = self._series[key] = Series(event, name, now, now, now_s)
+            self._series[key] = Series(event, name, now, now, now_s)
             self._unsent.add(key)
             self._all_sent.clear()
-            if event.can_wait:
-                self._patient.append((key, now_s))
-                self._has_patient.set()
-        if series.written or not event.can_wait:
-            self._sending.queue.add(key)
+        self._sending.queue.add(key)
 
     @property
     def waiting(self) -> int:
@@ -125,35 +115,11 @@ class Recorder:
         self._others_write = others_write
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            releasing = tasks.create_task(self._release_patient(), name="events that can wait")
-            await self._sending.run()
-            releasing.cancel()
-
-    async def _release_patient(self) -> None:
-        """Events that can wait go when nobody else writes, a few at a time; or when they have waited long enough."""
-        while True:
-            while not self._patient:
-                await self._has_patient.wait()
-            key, recorded_s = self._patient[0]
-            is_idle = not self._others_write() and len(self._sending.queue) < self.FEW
-            if is_idle or self._clock.elapsed_s() - recorded_s > self.PATIENCE_S:
-                self._next_patient()
-                self._sending.queue.add(key)
-            else:
-                await self._clock.sleep(self.IDLE_LOOK_S)
-
-    def _next_patient(self) -> str:
-        key, _ = self._patient.popleft()
-        if not self._patient:
-            self._has_patient.clear()
-        return key
+        await self._sending.run()
 
     async def flush(self, within_s: float) -> int:
         """Wait until everything recorded is sent, for a bounded time; returns how many events were not."""
         self.yield_to(lambda: False)
-        while self._patient:
-            self._sending.queue.add(self._next_patient())
         await first_of(self._all_sent.wait(), self._clock.sleep(within_s))
         return len(self._unsent)
 
@@ -162,8 +128,6 @@ class Recorder:
         self._sending.stop()
 
     def _make_room(self, now_s: float) -> None:
-        if len(self._series) >= self.MOST_SERIES and self._patient:
-            self._forget(self._next_patient())
         while self._series:
             key, oldest = next(iter(self._series.items()))
             is_over = now_s - oldest.recorded_at_s > self.SERIES_ENDS_S

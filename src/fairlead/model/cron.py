@@ -27,7 +27,7 @@ MOST_YEARS: Final = 5
 FARTHEST: Final = timedelta(days=366 * 8 + 2)
 # As long as a Go duration can be, in seconds.
 LONGEST_S: Final = (2**63 - 1) // 10**9
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_NUMBER: Final = re.compile(r"\+?[0-9]{1,9}")  # +5 is 5 in Kubernetes, too
 
 
 class BadSchedule(ValueError):

@@ -136,8 +136,6 @@ class RecordEvent(Intent, frozen=True):
     related: Regarding | None = None
     reporter: str = ""
     """Who says so, where it is not the process as a whole."""
-    can_wait: bool = False
-    """Nothing is wrong, and the object itself shows it: sent when no other write is under way."""
 
 
 class WakeAfter(Intent, frozen=True):

@@ -56,8 +56,6 @@ class PodEvent:
     note: str
     warning: bool = False
     container: str = ""
-    can_wait: bool = False
-    """The status shows it too."""
 
 
 def observe(
@@ -90,7 +88,7 @@ def observe(
     if record.started_at is None and run.started_at is None and run.reason == "StartError":
         events.append(PodEvent("Failed", f"Error: {run.message}", True, container.name))
     elif traits.records_events and record.started_at is None and run.started_at is not None:
-        events.append(PodEvent("Started", "Container started", container=container.name, can_wait=True))
+        events.append(PodEvent("Started", "Container started", container=container.name))
     record = replace(record, started_at=run.started_at or record.started_at or now)
     if run.phase is RunPhase.RUNNING:
         if record.image and container.image != record.image and record.kill_at is None:

@@ -432,7 +432,6 @@ class PodController:
             action=pod_event.reason,
             note=pod_event.note,
             warning=pod_event.warning,
-            can_wait=pod_event.can_wait,
         )
         self._recorder.record(event)
 
