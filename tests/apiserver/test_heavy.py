@@ -22,12 +22,16 @@ def full_collections() -> Iterator[list[str]]:
         if phase == "start" and about["generation"] == 2:
             seen.append(threading.current_thread().name)
 
-    gc.freeze()  # or what many other tests left here would make a full collection rare
+    # Other tests have left many objects here, or Fairlead's own thresholds: both make full collections rare.
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    gc.freeze()
     gc.collect()
     gc.callbacks.append(note)
     yield seen
     gc.callbacks.remove(note)
     gc.unfreeze()
+    gc.set_threshold(*before)
 
 
 @pytest.fixture
