@@ -52,6 +52,10 @@ def page(rest: Rest, resource: Resource, namespace: str, query: Mapping[str, str
     limit = whole_number(query, "limit") or 0
     whole_number(query, "timeoutSeconds")  # a list is never that slow, but a number it must be
     matches = selected(resource, namespace, query)
+    if is_true(query, "watch"):
+        # The deletion of a collection takes all options of a list, this one too, and lists all the same.
+        check_watch_options(query)
+        check_list_version(query)
     token = query.get("continue", "")
     version = query.get("resourceVersion", "")
     how = query.get("resourceVersionMatch", "")
@@ -134,6 +138,23 @@ def check_list_options(query: Mapping[str, str]) -> None:
     if query.get("sendInitialEvents"):
         why = "Forbidden: sendInitialEvents is forbidden for list"
         causes.append(("FieldValueForbidden", why, "sendInitialEvents"))
+    if causes:
+        raise options_invalid("ListOptions", causes)
+
+
+def check_watch_options(query: Mapping[str, str]) -> None:
+    how, initial = query.get("resourceVersionMatch", ""), query.get("sendInitialEvents", "")
+    field = "resourceVersionMatch"
+    causes = []
+    if initial and how != "NotOlderThan":
+        why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        causes.append(("FieldValueForbidden", why, field))
+    if how and not initial:
+        why = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        causes.append(("FieldValueForbidden", why, field))
+    if how and how != "NotOlderThan":
+        why = f'Unsupported value: "{how}": supported values: "NotOlderThan"'
+        causes.append(("FieldValueNotSupported", why, field))
     if causes:
         raise options_invalid("ListOptions", causes)
 

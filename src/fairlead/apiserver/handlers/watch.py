@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.apiserver.failures import Failure, gone, options_invalid
-from fairlead.apiserver.handlers.lists import Matches, not_a_version, selected
+from fairlead.apiserver.failures import Failure, gone
+from fairlead.apiserver.handlers.lists import Matches, check_watch_options, not_a_version, selected
 from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
@@ -194,23 +194,6 @@ def _at_version(body: bytes, revision: int) -> bytes:
     thing = msgspec.json.decode(body)
     thing["metadata"]["resourceVersion"] = str(revision)
     return msgspec.json.encode(thing)
-
-
-def check_watch_options(query: Mapping[str, str]) -> None:
-    how, initial = query.get("resourceVersionMatch", ""), query.get("sendInitialEvents", "")
-    field = "resourceVersionMatch"
-    causes = []
-    if initial and how != "NotOlderThan":
-        why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        causes.append(("FieldValueForbidden", why, field))
-    if how and not initial:
-        why = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        causes.append(("FieldValueForbidden", why, field))
-    if how and how != "NotOlderThan":
-        why = f'Unsupported value: "{how}": supported values: "NotOlderThan"'
-        causes.append(("FieldValueNotSupported", why, field))
-    if causes:
-        raise options_invalid("ListOptions", causes)
 
 
 __all__ = ["Watching"]
