@@ -7,7 +7,8 @@ passes over. A backlog waits; the contestant starts and drains it. Timed is from
 watch on the server shows them (pods_per_s), and until the last Scheduled event is written (events_done_per_s;
 with_events_per_s, from the moment the first binding was noticed): whoever puts events off binds sooner, and is told
 apart by that. Then pods arrive one by one at a steady pace, timed from the moment each is sent to the server until
-the watch shows it bound. CPU is read from /proc, over the whole of bindings and events.
+the watch shows it bound. CPU is read from /proc, over the whole of bindings and events. `--beside DIR` runs the Fairlead
+of another checkout (with an environment of its own, by its scripts/setup) in every round too, with the same roles.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -271,10 +273,11 @@ def _is_emptied(rig: Rig, path: str) -> bool:
 
 
 @contextlib.contextmanager
-def fairlead(rig: Rig) -> Iterator[int]:
+def fairlead(rig: Rig, python: Path = Path(sys.executable)) -> Iterator[int]:
     """`fairlead serve` as its own process under the roles it ships with; its log stays with the rig."""
     kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
-    command = [sys.executable, "-m", "fairlead", "serve", f"--kubeconfig={kubeconfig}"]
+    # -P: the folder of this checkout is not on the path of another one's Fairlead.
+    command = [str(python), "-P", "-m", "fairlead", "serve", f"--kubeconfig={kubeconfig}"]
     command += ["--capabilities=placement", "--listen=127.0.0.1:0", "--log-level=warning"]
     with (rig.home / "fairlead.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "FAIRLEAD_LOGS_FORM": "json"})
@@ -294,12 +297,9 @@ def kube_scheduler(rig: Rig) -> Iterator[int]:
         rig.stop_scheduler()
 
 
-SCHEDULERS = {"fairlead": fairlead, "kube_scheduler": kube_scheduler}
-
-
 def in_turn(chosen: Sequence[str], number: int) -> list[str]:
     """Who runs in which order in a round: whoever goes last finds a server that has worked longer; they take turns."""
-    schedulers = [name for name in SCHEDULERS if name in chosen]
+    schedulers = [name for name in chosen if name != "bare"]
     return [*(["bare"] if "bare" in chosen else []), *(schedulers if number % 2 == 0 else reversed(schedulers))]
 
 
@@ -316,7 +316,7 @@ def median(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def run_scheduler(
     rig: Rig, name: str, started: Callable[[Rig], contextlib.AbstractContextManager[int]], given: argparse.Namespace
 ) -> dict[str, Any]:
-    scheduler = {"fairlead": "fairlead", "kube_scheduler": "default-scheduler"}[name]
+    scheduler = "default-scheduler" if name == "kube_scheduler" else "fairlead"
     names = [f"{scheduler}-{number:06}" for number in range(given.pods)]
     Sender(rig).all(PODS, [pod(each, scheduler) for each in names])
     with seeing(rig) as seen:
@@ -363,9 +363,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="for so long")
     parser.add_argument("--in-flight", type=int, default=64, help="writes at a time of the bare client")
     parser.add_argument("--rounds", type=int, default=3, help="the median of so many is reported")
-    parser.add_argument("--only", choices=["bare", "fairlead", "kube_scheduler"], action="append")
+    parser.add_argument("--only", choices=["bare", "fairlead", "beside", "kube_scheduler"], action="append")
+    parser.add_argument("--beside", type=Path, help="another checkout, whose Fairlead runs too")
     given = parser.parse_args(arguments)
-    chosen = given.only or ["bare", "fairlead", "kube_scheduler"]
+    schedulers = {"fairlead": fairlead, "kube_scheduler": kube_scheduler}
+    if given.beside is not None:
+        schedulers["beside"] = partial(fairlead, python=given.beside.absolute() / ".venv/bin/python")
+    chosen = given.only or ["bare", *schedulers]
     quiet = [
         "--audit-log-path=",
         "--audit-policy-file=",
@@ -379,11 +383,11 @@ def main(arguments: list[str] | None = None) -> int:
         for number in range(given.rounds):
             print(f"round {number + 1} of {given.rounds}", flush=True)
             for name in in_turn(chosen, number):
-                run = run_bare(rig, given) if name == "bare" else run_scheduler(rig, name, SCHEDULERS[name], given)
+                run = run_bare(rig, given) if name == "bare" else run_scheduler(rig, name, schedulers[name], given)
                 every.setdefault(name, []).append(run)
     found = {name: median(runs) for name, runs in every.items()}
     rates = {name: each["pods_per_s"] for name, each in found.items()}
-    if len(rates) == 3:
+    if rates.keys() >= {"bare", "fairlead", "kube_scheduler"}:
         whole = {name: each["with_events_per_s"] for name, each in found.items()}
         print(
             f"fairlead {rates['fairlead'] / rates['kube_scheduler']:.2f} times kube-scheduler and "
@@ -392,7 +396,7 @@ def main(arguments: list[str] | None = None) -> int:
             f"{100 * whole['fairlead'] / whole['bare']:.0f} % until the last event is written"
         )
     # A pod is a pair of writes, a binding and an event; raw_writes_per_s counts the pairs, so that it compares.
-    told = {name: found[name] for name in ("fairlead", "kube_scheduler") if name in found}
+    told = {name: found[name] for name in ("fairlead", "beside", "kube_scheduler") if name in found}
     print(json.dumps({**told, "raw_writes_per_s": rates.get("bare"), "rounds": given.rounds}))
     return 0
 

@@ -226,9 +226,11 @@ async def test_a_second_signal_ends_it_without_a_word_of_python(cluster: Cluster
 
 def test_what_is_there_after_the_start_is_left_out_of_full_collections() -> None:
     assert gc.get_freeze_count() == 0
+    full_collections = gc.get_stats()[2]["collections"]
     main._leave_out_of_collections()
     try:
         assert gc.get_freeze_count() > 1000
+        assert gc.get_stats()[2]["collections"] == full_collections, "which would stop everybody, as long as those to come"
     finally:
         gc.unfreeze()
 
