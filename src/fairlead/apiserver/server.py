@@ -20,23 +20,17 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 
 from fairlead import __version__
+from fairlead.apiserver import failures
 from fairlead.apiserver.auth.impersonation import Identity, Impersonation, refusal
 from fairlead.apiserver.auth.rbac import Action, Rbac
 from fairlead.apiserver.auth.tokens import ANONYMOUS, BadToken, Tokens
 from fairlead.apiserver.failures import (
     Failure,
     bad_request,
-    forbidden,
     internal,
     method_not_allowed,
     no_such_path,
     not_implemented,
-    options_invalid,
-    success,
-    too_large,
-    unauthorized,
-    unknown_patch_type,
-    unsupported_media_type,
 )
 from fairlead.apiserver.fields import patches
 from fairlead.apiserver.handlers import discovery, lists, pieces, streams, subresources
@@ -63,16 +57,10 @@ from fairlead.apiserver.request.info import (
     version_problem,
     whole_number,
 )
-from fairlead.apiserver.request.options import (
-    DeleteOptions,
-    Options,
-    Warn,
-    agent_prefix,
-    dry_run_causes,
-    manager_causes,
-)
+from fairlead.apiserver.request.options import DeleteOptions, Options, Warn, agent_prefix, check_dry_run, check_manager
 from fairlead.apiserver.schema.facts import load
 from fairlead.apiserver.storage.store import Entry, Unwritable
+from fairlead.apiserver.validation import errors as field
 
 log = structlog.get_logger("fairlead.apiserver")
 
@@ -132,7 +120,7 @@ class Server:
         except Failure as failure:
             response = self._failed(failure)
         except web.HTTPRequestEntityTooLarge:
-            response = self._failed(too_large(MAX_BODY_BYTES))
+            response = self._failed(failures.too_large(MAX_BODY_BYTES))
         except web.HTTPException:
             raise
         except (ConnectionError, TimeoutError):
@@ -163,7 +151,7 @@ class Server:
             try:
                 user = self.tokens.user(token.strip(), self.rest.clock.now())
             except BadToken:
-                raise unauthorized() from None
+                raise failures.unauthorized() from None
         return user
 
     def _acting(self, request: web.Request, user: User, action: Action) -> User:
@@ -345,12 +333,10 @@ class Server:
         validation = query.get("fieldValidation", "")
         manager = query.get("fieldManager", "")
         if info.verb in ("create", "update", "patch"):
-            causes = manager_causes(manager) + dry_run_causes(dry)
-            if validation not in ("Ignore", "Warn", "Strict", ""):
-                why = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
-                causes.append(("FieldValueNotSupported", why, "fieldValidation"))
-            if causes:
-                raise options_invalid(f"{info.verb.title()}Options", causes)
+            errors = [*check_manager(manager), *check_dry_run(dry)]
+            errors += field.supported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn"))
+            if errors:
+                raise failures.options_invalid(f"{info.verb.title()}Options", *errors)
         agent = agent_prefix(request.headers.get("User-Agent", ""))
         return Options(
             user,
@@ -441,7 +427,7 @@ class Server:
         options = replace(options, dry_run=deletion.dry_run)
         thing, is_gone = await self.rest.delete(resource, info.namespace, info.name, deletion, options, warn=warn)
         if is_gone and not resource.strategy.answers_deleted:
-            return _json(success(resource.group, resource.plural, info.name, thing["metadata"]["uid"]))
+            return _json(failures.success(resource.group, resource.plural, info.name, thing["metadata"]["uid"]))
         return _json(thing, 202 if not is_gone and deletion.cascades_the_old_way else 200)
 
     async def _delete_options(self, request: web.Request, resource: Resource, warn: Warn) -> DeleteOptions:
@@ -479,8 +465,8 @@ class Server:
         kind = request.content_type
         if kind not in PATCH_TYPES or (kind == PATCH_TYPES[2] and resource.custom is not None):
             if resource.custom is None:
-                raise unknown_patch_type()
-            raise unsupported_media_type([*PATCH_TYPES[:2], PATCH_TYPES[3]])
+                raise failures.unknown_patch_type()
+            raise failures.unsupported_media_type([*PATCH_TYPES[:2], PATCH_TYPES[3]])
         sent = await sent_patch(self.rest.heavy, request)
         rest, namespace, name = self.rest, info.namespace, info.name
         if kind == "application/apply-patch+yaml":
@@ -491,13 +477,8 @@ class Server:
                 resource, namespace, name, sent, options, subresource, warn=warn, permit_create=permit
             )
         if options.force:
-            cause = {
-                "reason": "FieldValueForbidden",
-                "message": "Forbidden: may not be specified for non-apply patch",
-                "field": "force",
-            }
-            text = 'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch'
-            raise Failure(422, "Invalid", text, {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]})
+            error = field.forbidden("force", "may not be specified for non-apply patch")
+            raise failures.options_invalid("PatchOptions", error)
         body = await rest.change(
             resource, namespace, name, _patcher(kind, resource, sent.value), options, subresource,
             patch=sent, is_strategic=kind == PATCH_TYPES[2], warn=warn,
@@ -507,8 +488,9 @@ class Server:
     @staticmethod
     def _check_apply(request: web.Request) -> None:
         if not request.query.get("fieldManager"):
-            why = "Required value: is required for apply patch"
-            raise options_invalid("PatchOptions", [("FieldValueRequired", why, "fieldManager")])
+            raise failures.options_invalid(
+                "PatchOptions", field.required("fieldManager", "is required for apply patch")
+            )
 
     # -- subresources -----------------------------------------------------------------------------------------
 
@@ -609,7 +591,7 @@ class Server:
         # A WebSocket is opened by GET, which must not be enough for those who may only read.
         action = Action("create", info.group, info.plural, info.subresource, info.name, info.namespace)
         if not self.rbac.allows(options.user, action):
-            raise forbidden("", info.plural, info.name, "")
+            raise failures.forbidden("", info.plural, info.name, "")
         pod = self.rest.thing(resource, self.rest.entry(resource, info.namespace, info.name))
         container = streams.check(request, info, pod)
         if self.streams is None:
@@ -674,7 +656,7 @@ def _patcher(kind: str, resource: Resource, sent: Any) -> Callable[[JsonObject],
         except patches.PatchFailed as problem:
             details: JsonObject | None = {} if problem.code == 422 else None
             raise Failure(problem.code, problem.reason, str(problem), details) from None
-        raise unknown_patch_type()
+        raise failures.unknown_patch_type()
 
     return changed
 

@@ -1,8 +1,8 @@
 """Subresources: scale, binding, eviction, tokens, finalizing a namespace."""
 
 import copy
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.apiserver.admission.builtin import label_with_place
 from fairlead.apiserver.auth.tokens import BINDABLE, ISSUER, Tokens
-from fairlead.apiserver.failures import Failure, bad_request, conflict, invalid, not_found, too_many_requests
+from fairlead.apiserver.failures import Failure, bad_request, conflict, invalid, not_found
 from fairlead.apiserver.fields import managed
 from fairlead.apiserver.fields.sets import tree_of
 from fairlead.apiserver.json_values import JsonObject
@@ -21,9 +21,10 @@ from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest, check_name, check_namespace
 from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.decoding import Undecodable, read_as, unusable_patch
-from fairlead.apiserver.request.options import DeleteOptions, Options, Warn, parse_delete_options
+from fairlead.apiserver.request.options import Options, Warn, parse_delete_options
 from fairlead.apiserver.request.selectors import labels_match
 from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_label
+from fairlead.apiserver.validation import errors as field
 from fairlead.cluster.clock import rfc3339
 
 SUCCESS: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
@@ -67,8 +68,7 @@ def with_scale(resource: Resource, thing: JsonObject, sent: Any, options: Option
     check_name(scale.get("metadata") or {}, name)
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if replicas < 0:
-        why = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        raise invalid("autoscaling", "Scale", name, [("FieldValueInvalid", why, "spec.replicas")])
+        raise invalid("autoscaling", "Scale", name, *field.nonnegative("spec.replicas", replicas))
     changed = copy.deepcopy(thing)
     if resource.custom is not None:
         paths = resource.custom.scale(resource.version)
@@ -231,17 +231,16 @@ async def evict(
     phase = (pod.get("status") or {}).get("phase")
     if phase not in ("Succeeded", "Failed", "Pending") and not pod["metadata"].get("deletionTimestamp"):
         await _spend_budget(rest, namespace, pod, options)
-    dry_run = options.dry_run or deletion.dry_run
-    deleting = DeleteOptions(deletion.uid, deletion.resource_version, deletion.grace_s, deletion.propagation, dry_run)
-    if not dry_run:
+    deletion = replace(deletion, dry_run=options.dry_run or deletion.dry_run)
+    if not deletion.dry_run:
         entry = rest.entry(pods, namespace, name)
         pod = rest.thing(pods, entry)
-        check_preconditions(pods, pod, deleting)
+        check_preconditions(pods, pod, deletion)
         _set_condition(pod, rest.clock.now())
         await rest.put(pods, namespace, name, pod, entry.revision)
-        if deleting.resource_version:
-            deleting = dataclasses.replace(deleting, resource_version=pod["metadata"]["resourceVersion"])
-    await rest.delete(pods, namespace, name, deleting, options, warn=warn)
+        if deletion.resource_version:
+            deletion = replace(deletion, resource_version=pod["metadata"]["resourceVersion"])
+    await rest.delete(pods, namespace, name, deletion, options, warn=warn)
     return dict(SUCCESS)
 
 
@@ -265,22 +264,16 @@ def _set_condition(pod: JsonObject, now: datetime) -> None:
 
 
 async def _spend_budget(rest: Rest, namespace: str, pod: JsonObject, options: Options) -> None:
-    budgets = rest.resources.find("policy", "v1", "poddisruptionbudgets")
-    assert budgets is not None
+    budgets = rest.resources.built_in("policy", "v1", "poddisruptionbudgets")
     labels = pod["metadata"].get("labels") or {}
-    covering = [
-        (entry, budget)
-        for _, entry in rest.store.items(budgets.storage_key, f"{namespace}/")
-        if labels_match((budget := msgspec.json.decode(entry.body))["spec"].get("selector"), labels)
-    ]
+    stored = (msgspec.json.decode(entry.body) for _, entry in rest.store.items(budgets.storage_key, f"{namespace}/"))
+    covering = [budget for budget in stored if labels_match(budget["spec"].get("selector"), labels)]
     if not covering:
         return
     if len(covering) > 1:
-        raise Failure(
-            500, "",
-            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
-        )  # fmt: skip
-    _, budget = covering[0]
+        text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        raise Failure(500, "", text)
+    budget = covering[0]
     ready = any(
         each["type"] == "Ready" and each["status"] == "True"
         for each in (pod.get("status") or {}).get("conditions") or ()
@@ -293,22 +286,12 @@ async def _spend_budget(rest: Rest, namespace: str, pod: JsonObject, options: Op
     name = budget["metadata"]["name"]
     observed = status.get("observedGeneration", 0)
     if observed < budget["metadata"].get("generation", 0):
-        refused = too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
-        refused.details["causes"] = [
-            {
-                "reason": "DisruptionBudget",
-                "message": f"The disruption budget {name} is still being processed by the server.",
-            }
-        ]
-        raise refused
+        raise _over_budget(f"The disruption budget {name} is still being processed by the server.", 10)
     if status.get("disruptionsAllowed", 0) <= 0:
         needed, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
-        message = f"The disruption budget {name} does not allow evicting pods currently"
         if has <= needed:
-            message = f"The disruption budget {name} needs {needed} healthy pods and has {has} currently"
-        cause = {"reason": "DisruptionBudget", "message": message}
-        text = "Cannot evict pod as it would violate the pod's disruption budget."
-        raise Failure(429, "TooManyRequests", text, {"causes": [cause]})
+            raise _over_budget(f"The disruption budget {name} needs {needed} healthy pods and has {has} currently")
+        raise _over_budget(f"The disruption budget {name} does not allow evicting pods currently")
     if options.dry_run:
         return
     now = rest.clock.now()
@@ -319,6 +302,12 @@ async def _spend_budget(rest: Rest, namespace: str, pod: JsonObject, options: Op
     status.setdefault("disruptedPods", {})[pod["metadata"]["name"]] = rfc3339(now)
     as_server = Options(options.user, manager="kube-apiserver")
     await rest.update(budgets, namespace, name, Sent(budget), as_server, "status")
+
+
+def _over_budget(why: str, retry_after_s: int | None = None) -> Failure:
+    text = "Cannot evict pod as it would violate the pod's disruption budget."
+    causes = [{"reason": "DisruptionBudget", "message": why}]
+    return Failure(429, "TooManyRequests", text, {"causes": causes}, retry_after_s)
 
 
 def _no_more_disruptions(budget: JsonObject, now: datetime) -> None:
@@ -361,8 +350,8 @@ def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: A
     spec, metadata = given.get("spec") or {}, given.get("metadata") or {}
     check_namespace(metadata, namespace)
     if (other := metadata.get("name", "")) not in ("", name):
-        why = f'Invalid value: "{other}": must match the service account name if specified'
-        raise invalid("authentication.k8s.io", "TokenRequest", name, [("FieldValueInvalid", why, "metadata.name")])
+        error = field.invalid("metadata.name", other, "must match the service account name if specified")
+        raise invalid("authentication.k8s.io", "TokenRequest", name, error)
     account = rest.find("/serviceaccounts", f"{namespace}/{name}")
     if account is None:
         raise not_found("", "serviceaccounts", name)
@@ -370,41 +359,27 @@ def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: A
     seconds = 3600 if seconds is None else seconds
     if not 600 <= seconds <= 1 << 32:
         bound_s = "less than 10 minutes" if seconds < 600 else "larger than 2^32 seconds"
-        message = f"Invalid value: {seconds}: may not specify a duration {bound_s}"
-        cause = {"reason": "FieldValueInvalid", "message": message, "field": "spec.expirationSeconds"}
-        details = {"group": "authentication.k8s.io", "kind": "TokenRequest", "causes": [cause]}
-        text = f'TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: {message}'
-        raise Failure(422, "Invalid", text, details)
-    bound = spec.get("boundObjectRef")
-    now = rest.clock.now()
-    life = timedelta(seconds=seconds)
-    audiences = tuple(spec.get("audiences") or ())
+        error = field.invalid("spec.expirationSeconds", seconds, f"may not specify a duration {bound_s}")
+        raise invalid("authentication.k8s.io", "TokenRequest", "", error)
+    bound, audiences = spec.get("boundObjectRef"), spec.get("audiences") or []
+    now, life = rest.clock.now(), timedelta(seconds=seconds)
     refs = _bound_refs(rest, namespace, name, bound) if bound else {}
-    token = tokens.issue(
-        namespace, name, account["metadata"]["uid"], now=now, life=life, audiences=audiences, bound=refs
-    )
-    made: JsonObject = {
-        "kind": "TokenRequest",
-        "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": account["metadata"]["uid"],
-            "creationTimestamp": rfc3339(now),
-        },
-        "spec": {"audiences": list(spec.get("audiences") or ()), "expirationSeconds": seconds, "boundObjectRef": bound},
+    uid = account["metadata"]["uid"]
+    token = tokens.issue(namespace, name, uid, now=now, life=life, audiences=tuple(audiences), bound=refs)
+    head: JsonObject = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"}
+    issued = {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": bound}
+    requested = {key: value for key, value in issued.items() if value}
+    fields = managed.record_update(
+        for_type("authentication.v1.TokenRequest"), None, {**head, "metadata": {}, "spec": requested},
+        manager=options.manager, api_version=head["apiVersion"], time=rfc3339(now), subresource="token",
+    )  # fmt: skip
+    about: JsonObject = {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": rfc3339(now)}
+    return {
+        **head,
+        "metadata": about | ({"managedFields": fields} if fields else {}),
+        "spec": {**issued, "audiences": audiences or [ISSUER]},
         "status": {"token": token, "expirationTimestamp": rfc3339(now + life)},
     }
-    requested: JsonObject = {name: value for name, value in made["spec"].items() if value}
-    body = {"apiVersion": made["apiVersion"], "kind": made["kind"], "metadata": {}, "spec": requested}
-    fields = managed.record_update(
-        for_type("authentication.v1.TokenRequest"), None, body,
-        manager=options.manager, api_version=made["apiVersion"], time=rfc3339(now), subresource="token",
-    )  # fmt: skip
-    if fields:
-        made["metadata"]["managedFields"] = fields
-    made["spec"]["audiences"] = list(audiences or (ISSUER,))
-    return made
 
 
 def _bound_refs(rest: Rest, namespace: str, account: str, bound: JsonObject) -> dict[str, dict[str, str]]:
@@ -413,8 +388,7 @@ def _bound_refs(rest: Rest, namespace: str, account: str, bound: JsonObject) -> 
     group, _, version = bound.get("apiVersion", "").rpartition("/")
     claim = kind.lower()
     if group or kind not in ("Pod", "Secret", "Node"):
-        kind_text = f"{group}/{version}, Kind={kind}"
-        raise bad_request(f"cannot bind token to object of type {kind_text}")
+        raise bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
     found = rest.find(BINDABLE[claim], name if kind == "Node" else f"{namespace}/{name}")
     if found is None:
         raise not_found("", f"{claim}s", name)

@@ -23,22 +23,22 @@ def judge(
         forget_empty(resource.schema, thing)
 
 
-def _check(resource: Resource, thing: JsonObject, old: JsonObject | None, subresource: str = "") -> None:
-    name = thing["metadata"].get("name", "")
+def _check(resource: Resource, thing: JsonObject, old: JsonObject | None, subresource: str) -> None:
+    kind = (resource.group, resource.version, resource.kind)
     if resource.custom is not None:
         found = resource.custom.validate(resource.version, thing, old, subresource)
     elif old is None:
-        found = validate.validate_create(resource.group, resource.version, resource.kind, thing)
+        found = validate.validate_create(*kind, thing)
     elif subresource == "status":
-        found = validate.validate_status(resource.group, resource.version, resource.kind, thing, old)
+        found = validate.validate_status(*kind, thing, old)
     elif subresource:
         return
     else:
-        found = validate.validate_update(resource.group, resource.version, resource.kind, thing, old)
+        found = validate.validate_update(*kind, thing, old)
     if found:
         group = resource.strategy.storage_group(resource.group)
-        kind = thing["kind"] if resource.custom is not None else resource.kind
-        raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found])
+        called = thing["kind"] if resource.custom is not None else resource.kind
+        raise invalid(group, called, thing["metadata"].get("name", ""), *found)
 
 
 def _warnings(resource: Resource, thing: JsonObject, old: JsonObject | None, subresource: str) -> Iterable[str]:

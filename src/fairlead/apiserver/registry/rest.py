@@ -14,15 +14,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.apiserver.failures import (
-    Failure,
-    already_exists,
-    bad_request,
-    conflict,
-    forbidden,
-    invalid,
-    not_found,
-)
+from fairlead.apiserver import failures
+from fairlead.apiserver.failures import Failure, already_exists, bad_request, conflict, forbidden, not_found
 from fairlead.apiserver.fields.patches import spent_patch, strategic_problem
 from fairlead.apiserver.heavy import Heavy
 from fairlead.apiserver.json_values import JsonObject, copied, token
@@ -43,6 +36,7 @@ from fairlead.apiserver.request.options import DeleteOptions, Options, Warn, no_
 from fairlead.apiserver.schema import gates
 from fairlead.apiserver.schema.shape import Notes
 from fairlead.apiserver.storage.store import Entry, NamespaceFull, StaleWrite
+from fairlead.apiserver.validation import errors as field
 from fairlead.cluster.clock import Clock, rfc3339
 
 T = TypeVar("T")
@@ -232,8 +226,8 @@ class Rest(Reader):
     def _check_uid(resource: Resource, metadata: JsonObject, name: str, current: Entry) -> None:
         uid = metadata.get("uid")
         if uid and uid != current.uid:
-            cause = ("FieldValueInvalid", f'Invalid value: "{uid}": field is immutable', "metadata.uid")
-            raise invalid(resource.group, resource.kind, name, [cause, cause])
+            error = field.invalid("metadata.uid", uid, "field is immutable")
+            raise failures.invalid(resource.group, resource.kind, name, error, error)
 
     @staticmethod
     def _check_version(resource: Resource, metadata: JsonObject, name: str, current: Entry) -> None:
@@ -566,8 +560,8 @@ def _weight(resource: Resource, draft: Draft) -> int:
 
 
 def _unguarded(resource: Resource, name: str) -> Failure:
-    cause = ("FieldValueInvalid", "Invalid value: 0: must be specified for an update", "metadata.resourceVersion")
-    return invalid(resource.group, resource.plural, name, [cause])
+    error = field.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+    return failures.invalid(resource.group, resource.plural, name, error)
 
 
 def _drop_double_owners(metadata: JsonObject, warn: Warn, when: str = "") -> None:
