@@ -8,6 +8,7 @@ from fairlead.apiserver.auth.tokens import ISSUER, BadToken, Tokens
 from fairlead.apiserver.failures import bad_request, invalid, not_implemented
 from fairlead.apiserver.handlers import subresources
 from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.ownership import record_review
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
@@ -33,7 +34,7 @@ async def review(
         case "Binding":
             name = (sent.get("metadata") or {}).get("name", "")
             pods = rest.resources.built_in("", "v1", "pods")
-            return await subresources.bind(rest, pods, info.namespace, name, sent, options)
+            return await subresources.bind(rest, Write(pods, info.namespace, name, options), sent)
         case "TokenReview":
             if not spec.get("token"):
                 raise bad_request("token is required for TokenReview in authentication")

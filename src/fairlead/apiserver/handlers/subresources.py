@@ -15,13 +15,14 @@ from fairlead.apiserver.fields import managed
 from fairlead.apiserver.fields.sets import tree_of
 from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry import apply as applying
+from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.deletion import check_preconditions, is_over, storage_precondition
 from fairlead.apiserver.registry.ownership import merged as merged_with
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest, check_name, check_namespace
 from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.decoding import Undecodable, read_as, unusable_patch
-from fairlead.apiserver.request.options import Options, Warn, parse_delete_options
+from fairlead.apiserver.request.options import Options, parse_delete_options
 from fairlead.apiserver.request.selectors import labels_match
 from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_label
 from fairlead.apiserver.validation import errors as field
@@ -55,7 +56,7 @@ def scale_of(resource: Resource, thing: JsonObject) -> JsonObject:
     return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
 
 
-def with_scale(resource: Resource, thing: JsonObject, sent: Any, options: Options, *, patched: bool) -> JsonObject:
+def with_scale(resource: Resource, thing: JsonObject, sent: Any, *, patched: bool) -> JsonObject:
     """The object with the replicas a Scale asks for."""
     name = thing["metadata"]["name"]
     label = kind_label("Scale", "v1")
@@ -82,12 +83,10 @@ def with_scale(resource: Resource, thing: JsonObject, sent: Any, options: Option
     return changed
 
 
-async def apply_scale(
-    rest: Rest, resource: Resource, namespace: str, name: str, applied: Any, options: Options, warn: Warn
-) -> JsonObject:
+async def apply_scale(rest: Rest, write: Write, applied: Any) -> JsonObject:
     """Server-side apply of a Scale: who owns the replicas of the object owns them of its scale."""
-    current = rest.entry(resource, namespace, name)
-    await rest.ready(resource, current)
+    resource, options = write.resource, write.options
+    current = await rest.current(write)
     applying.check_as(for_type("autoscaling.v1.Scale"), "autoscaling/v1", "Scale", applied)
     thing = rest.thing(resource, current)
     path = _replicas_path(resource)
@@ -100,15 +99,10 @@ async def apply_scale(
     live = scale_of(resource, thing)
     live["metadata"]["managedFields"] = owned
     merged = merged_with(
-        for_type("autoscaling.v1.Scale"),
-        live,
-        applied,
-        options,
-        api_version="autoscaling/v1",
-        now=rest.clock.now(),
-        subresource="scale",
-    )
-    changed = with_scale(resource, thing, merged, options, patched=True)
+        for_type("autoscaling.v1.Scale"), live, applied, options,
+        api_version="autoscaling/v1", now=rest.clock.now(), subresource="scale",
+    )  # fmt: skip
+    changed = with_scale(resource, thing, merged, patched=True)
     kept = {
         (each.get("manager"), each["operation"], each.get("subresource"))
         for each in merged["metadata"].get("managedFields") or ()
@@ -134,7 +128,7 @@ async def apply_scale(
         )
     fields.sort(key=lambda each: (each["operation"], each.get("time") or "", each.get("manager", "")))
     changed["metadata"]["managedFields"] = fields
-    body = await rest.replaced(resource, namespace, name, current, changed, options, "scale", warn)
+    body = await rest.replaced(write, current, changed)
     return scale_of(resource, msgspec.json.decode(body))
 
 
@@ -170,12 +164,10 @@ def selector_text(selector: Mapping[str, Any] | None, *, is_map: bool = False) -
 # -- binding --------------------------------------------------------------------------------------------------
 
 
-async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: Any, options: Options) -> JsonObject:
-    binding = read_as("core.v1.Binding", "Binding", "v1", binding)
+async def bind(rest: Rest, write: Write, sent: Any) -> JsonObject:
+    pods, name = write.resource, write.name
+    binding = _about(write, "core.v1.Binding", "Binding", sent)
     metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
-    check_namespace(metadata, namespace)
-    if metadata.get("name") != name:
-        raise bad_request("name in URL does not match name in Binding object")
     node = target.get("name", "")
     wrong = []
     if target.get("kind") not in (None, "", "Node"):
@@ -184,7 +176,7 @@ async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: A
         wrong.append("target.name: Required value")
     if wrong:
         raise Failure(500, "", wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
-    entry = rest.entry(pods, namespace, name)
+    entry = await rest.current(write)
     pod = rest.thing(pods, entry)
     for what, expected, found in (
         ("UID", metadata.get("uid"), pod["metadata"]["uid"]),
@@ -209,38 +201,43 @@ async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: A
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     conditions = [each for each in status.get("conditions") or () if each["type"] != "PodScheduled"]
     status["conditions"] = [*conditions, scheduled]
-    if not options.dry_run:
-        await rest.put(pods, namespace, name, pod, entry.revision)
+    if not write.options.dry_run:
+        await rest.put(write, pod, entry.revision)
     return dict(SUCCESS)
+
+
+def _about(write: Write, type_name: str, kind: str, sent: Any) -> JsonObject:
+    """A body that must name the object of the request."""
+    read = read_as(type_name, kind, "v1", sent)
+    metadata = read.get("metadata") or {}
+    check_namespace(metadata, write.namespace)
+    if metadata.get("name") != write.name:
+        raise bad_request(f"name in URL does not match name in {kind} object")
+    return read
 
 
 # -- eviction -------------------------------------------------------------------------------------------------
 
 
-async def evict(
-    rest: Rest, pods: Resource, namespace: str, name: str, eviction: Any, options: Options, warn: Warn
-) -> JsonObject:
+async def evict(rest: Rest, write: Write, sent: Any) -> JsonObject:
     """Delete a pod if the budgets that cover it allow one more disruption, and count it against them."""
-    found = read_as("policy.v1.Eviction", "Eviction", "v1", eviction)
-    metadata = found.get("metadata") or {}
-    check_namespace(metadata, namespace)
-    if metadata.get("name") != name:
-        raise bad_request("name in URL does not match name in Eviction object")
-    deletion = parse_delete_options(found.get("deleteOptions"), {})
-    pod = rest.thing(pods, rest.entry(pods, namespace, name))
+    pods, options = write.resource, write.options
+    eviction = _about(write, "policy.v1.Eviction", "Eviction", sent)
+    deletion = parse_delete_options(eviction.get("deleteOptions"), {})
+    pod = rest.thing(pods, await rest.current(write))
     phase = (pod.get("status") or {}).get("phase")
     if phase not in ("Succeeded", "Failed", "Pending") and not pod["metadata"].get("deletionTimestamp"):
-        await _spend_budget(rest, namespace, pod, options)
+        await _spend_budget(rest, write.namespace, pod, options)
     deletion = replace(deletion, dry_run=options.dry_run or deletion.dry_run)
     if not deletion.dry_run:
-        entry = rest.entry(pods, namespace, name)
+        entry = await rest.current(write)
         pod = rest.thing(pods, entry)
         check_preconditions(pods, pod, deletion)
         _set_condition(pod, rest.clock.now())
-        await rest.put(pods, namespace, name, pod, entry.revision)
+        await rest.put(write, pod, entry.revision)
         if deletion.resource_version:
             deletion = replace(deletion, resource_version=pod["metadata"]["resourceVersion"])
-    await rest.delete(pods, namespace, name, deletion, options, warn=warn)
+    await rest.delete(replace(write, subresource=""), deletion)
     return dict(SUCCESS)
 
 
@@ -301,7 +298,7 @@ async def _spend_budget(rest: Rest, namespace: str, pod: JsonObject, options: Op
         _no_more_disruptions(budget, now)
     status.setdefault("disruptedPods", {})[pod["metadata"]["name"]] = rfc3339(now)
     as_server = Options(options.user, manager="kube-apiserver")
-    await rest.update(budgets, namespace, name, Sent(budget), as_server, "status")
+    await rest.update(Write(budgets, namespace, name, as_server, "status"), Sent(budget))
 
 
 def _over_budget(why: str, retry_after_s: int | None = None) -> Failure:
@@ -326,26 +323,27 @@ def _no_more_disruptions(budget: JsonObject, now: datetime) -> None:
 # -- namespaces/finalize --------------------------------------------------------------------------------------
 
 
-async def finalize(rest: Rest, namespaces: Resource, name: str, sent: Any) -> bytes:
-    entry = rest.entry(namespaces, "", name)
-    thing = rest.thing(namespaces, entry)
+async def finalize(rest: Rest, write: Write, sent: Any) -> bytes:
+    entry = await rest.current(write)
+    thing = rest.thing(write.resource, entry)
     namespace = read_as("core.v1.Namespace", "Namespace", "v1", sent)
     version = (namespace.get("metadata") or {}).get("resourceVersion")
     if version and version != thing["metadata"]["resourceVersion"]:
-        raise conflict("", "namespaces", name)
+        raise conflict("", "namespaces", write.name)
     finalizers = (namespace.get("spec") or {}).get("finalizers") or []
     thing["spec"] = {"finalizers": finalizers} if finalizers else {}
-    if is_over(namespaces, thing):
+    if is_over(write.resource, thing):
         body = msgspec.json.encode(thing)
-        await rest.remove(namespaces, "", name, thing, entry)
+        await rest.remove(write, thing, entry)
         return body
-    return await rest.put(namespaces, "", name, thing, entry.revision)
+    return await rest.put(write, thing, entry.revision)
 
 
 # -- tokens ---------------------------------------------------------------------------------------------------
 
 
-def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: Any, options: Options) -> JsonObject:
+def token_request(rest: Rest, tokens: Tokens, write: Write, sent: Any) -> JsonObject:
+    namespace, name = write.namespace, write.name
     given = read_as("authentication.v1.TokenRequest", "TokenRequest", "v1", sent)
     spec, metadata = given.get("spec") or {}, given.get("metadata") or {}
     check_namespace(metadata, namespace)
@@ -371,7 +369,7 @@ def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: A
     requested = {key: value for key, value in issued.items() if value}
     fields = managed.record_update(
         for_type("authentication.v1.TokenRequest"), None, {**head, "metadata": {}, "spec": requested},
-        manager=options.manager, api_version=head["apiVersion"], time=rfc3339(now), subresource="token",
+        manager=write.options.manager, api_version=head["apiVersion"], time=rfc3339(now), subresource="token",
     )  # fmt: skip
     about: JsonObject = {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": rfc3339(now)}
     return {

@@ -4,23 +4,20 @@ from collections.abc import Iterable
 
 from fairlead.apiserver.failures import invalid
 from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.request.options import Warn
 from fairlead.apiserver.schema.shape import forget_empty
 from fairlead.apiserver.validation import registry as validate
 from fairlead.apiserver.validation import warnings
 
 
-def judge(
-    resource: Resource, thing: JsonObject, old: JsonObject | None, warn: Warn, subresource: str = "",
-    *, has_empty: bool = False,
-) -> None:  # fmt: skip
+def judge(write: Write, thing: JsonObject, old: JsonObject | None, *, has_empty: bool) -> None:
     """Raises a Failure where it is invalid; warns of what is valid and discouraged."""
-    _check(resource, thing, old, subresource)
-    for text in _warnings(resource, thing, old, subresource):
-        warn(text)
+    _check(write.resource, thing, old, write.subresource)
+    for text in _warnings(write.resource, thing, old, write.subresource):
+        write.warn(text)
     if has_empty:
-        forget_empty(resource.schema, thing)
+        forget_empty(write.resource.schema, thing)
 
 
 def _check(resource: Resource, thing: JsonObject, old: JsonObject | None, subresource: str) -> None:

@@ -56,6 +56,9 @@ class Resource:
     def is_stored(self) -> bool:
         return "list" in self.verbs
 
+    def key(self, namespace: str, name: str) -> str:
+        return f"{namespace}/{name}" if self.namespaced else name
+
     def key_prefix(self, namespace: str) -> str:
         """What the keys of the objects of a namespace begin with; "" for those of all namespaces."""
         return f"{namespace}/" if self.namespaced and namespace else ""
