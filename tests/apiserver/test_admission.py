@@ -13,7 +13,7 @@ from fairlead.apiserver.admission.webhooks import Hook
 from fairlead.apiserver.embedded import OURSELVES, Embedded, embedded
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.heavy import LIGHT_BYTES
-from fairlead.apiserver.registry.attributes import AdmissionAttributes
+from fairlead.apiserver.registry.attributes import AdmissionAttributes, Write
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.options import Options
@@ -32,9 +32,13 @@ def resource(cluster: Embedded, plural: str) -> Resource:
     return found
 
 
+def write(resource: Resource) -> Write:
+    return Write(resource, "default" if resource.namespaced else "", "", Options(OURSELVES))
+
+
 async def create(cluster: Embedded, plural: str, name: str, **rest: object) -> dict[str, dict[str, object]]:
     body = {"metadata": {"name": name}, **rest}
-    made = await cluster.server.rest.create(resource(cluster, plural), "default", Sent(body), Options(OURSELVES))
+    made = await cluster.server.rest.create(write(resource(cluster, plural)), Sent(body))
     found: dict[str, dict[str, object]] = msgspec.json.decode(made)
     return found
 
@@ -72,10 +76,9 @@ async def test_conditions_of_webhooks_are_evaluated_on_large_objects_beside_the_
     rest = cluster.server.rest
     configurations = rest.resources.find("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
     assert configurations is not None
-    await rest.create(configurations, "", Sent({"metadata": {"name": "w"}, "webhooks": [hook]}), Options(OURSELVES))
+    await rest.create(write(configurations), Sent({"metadata": {"name": "w"}, "webhooks": [hook]}))
     await create(cluster, "configmaps", "small", data={"a": "b"})
     assert threads == [threading.current_thread().name]
     large = {"metadata": {"name": "large"}, "data": {"a": "x" * LIGHT_BYTES}}
-    sent = Sent(large, msgspec.json.encode(large))
-    await rest.create(resource(cluster, "configmaps"), "default", sent, Options(OURSELVES))
+    await rest.create(write(resource(cluster, "configmaps")), Sent(large, msgspec.json.encode(large)))
     assert threads[1].startswith("heavy")

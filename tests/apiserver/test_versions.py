@@ -16,6 +16,7 @@ from fairlead.apiserver.embedded import OURSELVES, Embedded, embedded
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.handlers.watch import Watching
 from fairlead.apiserver.registry import versions
+from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.conversion import Conversion
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
@@ -63,15 +64,17 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Embedded]:
         yield started
 
 
+def write(resource: Resource, name: str = "") -> Write:
+    return Write(resource, "default" if resource.namespaced else "", name, Options(OURSELVES))
+
+
 async def define(rest: Rest, given: Json) -> None:
     crds = rest.resources.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert crds is not None
     if rest.find(crds.storage_key, given["metadata"]["name"]) is None:
-        await rest.create(crds, "", Sent(given), Options(OURSELVES))
+        await rest.create(write(crds), Sent(given))
         return
-    await rest.change(
-        crds, "", given["metadata"]["name"], lambda now: {**now, "spec": given["spec"]}, Options(OURSELVES)
-    )
+    await rest.change(write(crds, given["metadata"]["name"]), lambda now: {**now, "spec": given["spec"]})
 
 
 def things(rest: Rest, named: str) -> Resource:
@@ -113,7 +116,7 @@ def renaming(cluster: Embedded) -> Renaming:
 async def test_what_is_converted_once_is_not_asked_for_again(cluster: Embedded, renaming: Renaming) -> None:
     rest = cluster.rest
     await define(rest, definition(V1, V2, webhook=True))
-    await rest.create(things(rest, "v1"), "default", Sent(thing("v1", name="a")), Options(OURSELVES))
+    await rest.create(write(things(rest, "v1")), Sent(thing("v1", name="a")))
     v2 = things(rest, "v2")
     entry = rest.entry(v2, "default", "a")
     for _ in range(3):
@@ -130,7 +133,7 @@ async def test_many_are_converted_some_at_a_time(
     await define(rest, definition(V1, V2, webhook=True))
     for number in range(5):
         body = thing("v1", f"a{number}", name=str(number))
-        await rest.create(things(rest, "v1"), "default", Sent(body), Options(OURSELVES))
+        await rest.create(write(things(rest, "v1")), Sent(body))
     v2 = things(rest, "v2")
     entries = [entry for _, entry in rest.store.items(v2.storage_key)]
     await rest.ready(v2, *entries)
@@ -146,8 +149,8 @@ async def test_what_was_converted_of_objects_that_are_gone_is_forgotten(
     await define(rest, definition(V1, V2, webhook=True))
     v2 = things(rest, "v2")
     for number in range(20):
-        await rest.create(v2, "default", Sent(thing("v2", f"a{number}", title="x")), Options(OURSELVES))
-        await rest.delete(v2, "default", f"a{number}", DeleteOptions(), Options(OURSELVES))
+        await rest.create(write(v2), Sent(thing("v2", f"a{number}", title="x")))
+        await rest.delete(write(v2, f"a{number}"), DeleteOptions())
     assert v2.custom is not None
     assert not rest.versions.is_crowded(v2.custom, 2)
 
@@ -157,7 +160,10 @@ async def test_two_that_are_only_tried_do_not_get_into_each_others_way(cluster: 
     await define(rest, definition(V1, V2, webhook=True))
     v2 = things(rest, "v2")
     tried = [
-        rest.create(v2, "default", Sent(thing("v2", f"a{number}", title=str(number))), Options(OURSELVES, dry_run=True))
+        rest.create(
+            Write(v2, "default", "", Options(OURSELVES, dry_run=True)),
+            Sent(thing("v2", f"a{number}", title=str(number))),
+        )
         for number in range(3)
     ]
     told = [msgspec.json.decode(body) for body in await asyncio.gather(*tried)]
@@ -167,12 +173,12 @@ async def test_two_that_are_only_tried_do_not_get_into_each_others_way(cluster: 
 async def test_a_definition_whose_webhook_is_gone_can_be_deleted(cluster: Embedded) -> None:
     rest = cluster.rest
     await define(rest, definition(V1, V2, webhook=True))
-    await rest.create(things(rest, "v1"), "default", Sent(thing("v1")), Options(OURSELVES))
+    await rest.create(write(things(rest, "v1")), Sent(thing("v1")))
     with pytest.raises(Failure, match=r"conversion webhook for example\.com/v1, Kind=Thing failed: Post"):
-        await rest.delete(things(rest, "v2"), "default", "a", DeleteOptions(), Options(OURSELVES))
+        await rest.delete(write(things(rest, "v2"), "a"), DeleteOptions())
     crds = rest.resources.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert crds is not None
-    await rest.delete(crds, "", f"things.{GROUP}", DeleteOptions(), Options(OURSELVES))
+    await rest.delete(write(crds, f"things.{GROUP}"), DeleteOptions())
     assert rest.resources.find(GROUP, "v1", "things") is None
     assert list(rest.store.items(f"{GROUP}/things")) == []
 
@@ -180,13 +186,13 @@ async def test_a_definition_whose_webhook_is_gone_can_be_deleted(cluster: Embedd
 async def test_objects_of_a_version_that_is_gone_cannot_be_read_and_go_with_their_definition(cluster: Embedded) -> None:
     rest = cluster.rest
     await define(rest, definition(V1, V2))
-    await rest.create(things(rest, "v1"), "default", Sent(thing("v1")), Options(OURSELVES))
+    await rest.create(write(things(rest, "v1")), Sent(thing("v1")))
     await define(rest, definition({**V1, "storage": False}, {**V2, "storage": True}))
     crds = rest.resources.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert crds is not None
     name = f"things.{GROUP}"
     forgetful = {"conditions": [], "acceptedNames": {"plural": "things", "kind": "Thing"}, "storedVersions": ["v2"]}
-    await rest.change(crds, "", name, lambda now: {**now, "status": forgetful}, Options(OURSELVES), "status")
+    await rest.change(Write(crds, "", name, Options(OURSELVES), "status"), lambda now: {**now, "status": forgetful})
     await define(rest, definition({**V2, "storage": True}))
     v2 = things(rest, "v2")
     with pytest.raises(Failure, match="request to convert CR from an invalid group/version: example"):
@@ -194,7 +200,7 @@ async def test_objects_of_a_version_that_is_gone_cannot_be_read_and_go_with_thei
     lines = Watching(rest, v2, "", {}, lambda entry: rest.body(v2, entry), 3600.0).lines(False, lambda: True)
     ended = [msgspec.json.decode(line) async for line in lines]
     assert [(each["type"], each["object"]["code"]) for each in ended] == [("ERROR", 500)]
-    await rest.delete(crds, "", name, DeleteOptions(), Options(OURSELVES))
+    await rest.delete(write(crds, name), DeleteOptions())
     assert list(rest.store.items(f"{GROUP}/things")) == []
 
 
@@ -202,7 +208,7 @@ async def test_field_selectors_work_after_a_restart(tmp_path: Path) -> None:
     async with embedded(tmp_path, RealClock()) as first:
         await define(first.rest, definition(V1, V2))
         body = thing("v1", name="x")
-        await first.rest.create(things(first.rest, "v1"), "default", Sent(body), Options(OURSELVES))
+        await first.rest.create(write(things(first.rest, "v1")), Sent(body))
     async with embedded(tmp_path, RealClock()) as second:
         v1 = things(second.rest, "v1")
         assert second.rest.fields(v1, second.rest.entry(v1, "default", "a"))["spec.name"] == "x"
@@ -229,9 +235,7 @@ async def test_what_is_in_a_revision_is_written_as_go_writes_it(cluster: Embedde
     revisions = rest.resources.find("apps", "v1", "controllerrevisions")
     assert revisions is not None
     data = {"spec": {"template": {"$patch": "replace", "command": ["a && b < c > d", "\u2028\u2029é"]}}}
-    body = await rest.create(
-        revisions, "default", Sent({"metadata": {"name": "a"}, "data": data, "revision": 1}), Options(OURSELVES)
-    )
+    body = await rest.create(write(revisions), Sent({"metadata": {"name": "a"}, "data": data, "revision": 1}))
     wanted = rb'"command":["a \u0026\u0026 b \u003c c \u003e d","\u2028\u2029' + "é".encode()
     listed = rest.body(revisions, rest.entry(revisions, "default", "a"))
     assert wanted in body
@@ -333,7 +337,7 @@ async def test_an_answer_is_read_within_bounds(cluster: Embedded, answer: bytes 
         config["caBundle"] = base64.b64encode(cluster.certificates.authority.encode()).decode()
         await define(cluster.rest, given)
         with pytest.raises(Failure, match="conversion webhook for") as refused:
-            await cluster.rest.create(things(cluster.rest, "v2"), "default", Sent(thing("v2")), Options(OURSELVES))
+            await cluster.rest.create(write(things(cluster.rest, "v2")), Sent(thing("v2")))
         assert problem in refused.value.message
     finally:
         await runner.cleanup()

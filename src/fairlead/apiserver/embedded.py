@@ -11,7 +11,7 @@ import structlog
 import yaml
 from aiohttp import web
 
-from fairlead.apiserver.admission.builtin import BuiltIn
+from fairlead.apiserver.admission.builtin import SYSTEM_PRIORITIES, BuiltIn
 from fairlead.apiserver.admission.chain import Chain
 from fairlead.apiserver.admission.client import WebhookClient
 from fairlead.apiserver.admission.webhooks import Webhooks
@@ -22,14 +22,14 @@ from fairlead.apiserver.auth.rbac import Rbac
 from fairlead.apiserver.auth.role_aggregation import RoleAggregation
 from fairlead.apiserver.auth.tokens import Tokens, write_secret
 from fairlead.apiserver.failures import Failure
-from fairlead.apiserver.handlers.logs import Logs
 from fairlead.apiserver.heavy import Heavy
 from fairlead.apiserver.json_values import JsonObject, copied
 from fairlead.apiserver.registry.api_services import ApiServices, Backends
+from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.conversion import Conversion
 from fairlead.apiserver.registry.definitions import Definitions
 from fairlead.apiserver.registry.reader import Reader
-from fairlead.apiserver.registry.resources import Resource, Resources
+from fairlead.apiserver.registry.resources import Resources
 from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.registry.service_addresses import Addresses
 from fairlead.apiserver.registry.strategies import Strategies
@@ -71,32 +71,18 @@ class Embedded:
     tokens: Tokens
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """An API server that does not listen yet."""
-
-    server: Server
-    rest: Rest
-    webhook_client: WebhookClient
-    api_services: ApiServices
-    certificates: Certificates
-    tokens: Tokens
-
-
 @asynccontextmanager
-async def embedded(
-    folder: Path, clock: Clock, *, host: str = "127.0.0.1", port: int = 0, logs: Logs | None = None
-) -> AsyncIterator[Embedded]:
+async def embedded(folder: Path, clock: Clock, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Embedded]:
     """An API server on a data folder, for as long as the block runs."""
     strategies = Strategies(Addresses(SERVICE_NETWORK, *NODE_PORTS))
     with closing(Store(folder, strategies.selectable)) as store, closing(Heavy()) as heavy:
-        parts = _wired(folder, store, strategies, heavy, clock, logs)
-        server, certificates, tokens = parts.server, parts.certificates, parts.tokens
+        server, webhook_client, certificates = _wired(folder, store, strategies, heavy, clock)
+        rest, tokens = server.rest, server.tokens
         tls = certificates.server_context(clock.now(), API_NAMES, ("127.0.0.1", API_ADDRESS))
         runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1.0, handle_signals=False)
         await runner.setup()
         try:
-            async with parts.webhook_client, parts.api_services:
+            async with webhook_client, server.api_services:
                 try:
                     await web.TCPSite(runner, host, port, ssl_context=tls).start()
                 except OSError as problem:
@@ -106,19 +92,21 @@ async def embedded(
                 server.address = f"{bound[0]}:{bound[1]}"
                 url = f"https://{server.address}"
                 with usable(folder):
-                    await bootstrap(parts.rest, bound[0], bound[1], certificates)
+                    await bootstrap(rest, bound[0], bound[1], certificates)
                     kubeconfig = write_kubeconfig(folder / "kubeconfig", url, certificates.authority, tokens.admin)
                 server.ready = True
                 count = sum(len(store.of_kind(kind).entries) for kind in store.kinds())
                 log.info("API server ready", url=url, objects=count)
-                yield Embedded(url, kubeconfig, tokens.admin, server, parts.rest, certificates, tokens)
+                yield Embedded(url, kubeconfig, tokens.admin, server, rest, certificates, tokens)
         finally:
             server.ready = False
             await server.end_watches()
             await runner.cleanup()
 
 
-def _wired(folder: Path, store: Store, strategies: Strategies, heavy: Heavy, clock: Clock, logs: Logs | None) -> _Parts:
+def _wired(
+    folder: Path, store: Store, strategies: Strategies, heavy: Heavy, clock: Clock
+) -> tuple[Server, WebhookClient, Certificates]:
     """Every part is given what it needs when it is constructed: readers first, then what writes."""
     client = WebhookClient(store)
     reader = Reader(store, Resources(strategies), Versions(Conversion(client.post).convert))
@@ -131,9 +119,7 @@ def _wired(folder: Path, store: Store, strategies: Strategies, heavy: Heavy, clo
     backends = Backends(reader, lambda *given: certificates.front_proxy_context(clock.now(), *given))
     observers = (definitions.learn, RoleAggregation(reader, rbac, OURSELVES, clock).learn, backends.learn)
     rest = Rest(reader, clock, admission, observers, heavy)
-    api_services = ApiServices(rest, backends)
-    server = Server(rest, tokens, rbac, api_services, logs)
-    return _Parts(server, rest, client, api_services, certificates, tokens)
+    return Server(rest, tokens, rbac, ApiServices(rest, backends)), client, certificates
 
 
 async def bootstrap(rest: Rest, host: str, port: int, certificates: Certificates) -> None:
@@ -142,42 +128,35 @@ async def bootstrap(rest: Rest, host: str, port: int, certificates: Certificates
     `host` and `port` are where this server listens, which the Service `kubernetes` leads to.
     """
     options = Options(OURSELVES, manager="fairlead")
-    namespaces = rest.resources.find("", "v1", "namespaces")
-    assert namespaces is not None
+    namespaces = rest.resources.built_in("", "v1", "namespaces")
     for name in NAMESPACES:
-        await _ensure(rest, namespaces, "", {"metadata": {"name": name}}, options)
+        await _ensure(rest, Write(namespaces, "", name, options), {})
     for thing in DEFAULTS:
         await _reconcile(rest, thing, Options(OURSELVES, manager="kube-apiserver"))
     # Since when tokens kept in Secrets are watched for use; the controller that cleans them up asks for it.
-    tracking = {
-        "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking"},
-        "data": {"since": rest.clock.now().strftime("%Y-%m-%d")},
-    }
-    config_maps = rest.resources.find("", "v1", "configmaps")
-    assert config_maps is not None
-    await _ensure(rest, config_maps, "kube-system", tracking, options)
-    await _ensure(rest, config_maps, "kube-system", _front_proxy_facts(certificates), options)
-    for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)):
-        classes = rest.resources.find("scheduling.k8s.io", "v1", "priorityclasses")
-        assert classes is not None
-        await _ensure(rest, classes, "", {"metadata": {"name": name}, "value": value}, options)
-
+    since = {"since": rest.clock.now().strftime("%Y-%m-%d")}
+    config_maps = rest.resources.built_in("", "v1", "configmaps")
+    for name, data in (
+        ("kube-apiserver-legacy-service-account-token-tracking", since),
+        ("extension-apiserver-authentication", _front_proxy_facts(certificates)),
+    ):
+        await _ensure(rest, Write(config_maps, "kube-system", name, options), {"data": data})
+    classes = rest.resources.built_in("scheduling.k8s.io", "v1", "priorityclasses")
+    for name, value in SYSTEM_PRIORITIES.items():
+        await _ensure(rest, Write(classes, "", name, options), {"value": value})
     await _lead_here(rest, host, port, options)
 
 
-def _front_proxy_facts(certificates: Certificates) -> JsonObject:
+def _front_proxy_facts(certificates: Certificates) -> dict[str, str]:
     """How the servers of APIServices authenticate this one, and the users it forwards."""
     return {
-        "metadata": {"name": "extension-apiserver-authentication"},
-        "data": {
-            "client-ca-file": certificates.authority,
-            "requestheader-client-ca-file": certificates.front_proxy_authority,
-            "requestheader-allowed-names": f'["{FRONT_PROXY}"]',
-            "requestheader-username-headers": '["X-Remote-User"]',
-            "requestheader-uid-headers": '["X-Remote-Uid"]',
-            "requestheader-group-headers": '["X-Remote-Group"]',
-            "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
-        },
+        "client-ca-file": certificates.authority,
+        "requestheader-client-ca-file": certificates.front_proxy_authority,
+        "requestheader-allowed-names": f'["{FRONT_PROXY}"]',
+        "requestheader-username-headers": '["X-Remote-User"]',
+        "requestheader-uid-headers": '["X-Remote-Uid"]',
+        "requestheader-group-headers": '["X-Remote-Group"]',
+        "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
     }
 
 
@@ -185,12 +164,12 @@ async def _reconcile(rest: Rest, desired: JsonObject, options: Options) -> None:
     """A default role or binding as this version has it; what users added to it stays."""
     resource = rest.resources.by_api_version(desired["apiVersion"], desired["kind"])
     assert resource is not None
-    name = desired["metadata"]["name"]
-    found = rest.find(resource.storage_key, name)
+    write = Write(resource, "", desired["metadata"]["name"], options)
+    found = rest.find(resource.storage_key, write.key)
     if found is None:
-        await _ensure(rest, resource, "", desired, options)
+        await _ensure(rest, write, desired)
     elif (found["metadata"].get("annotations") or {}).get(AUTOUPDATE) != "false":
-        await rest.change(resource, "", name, partial(_renewed, desired), options)
+        await rest.change(write, partial(_renewed, desired))
 
 
 def _renewed(desired: JsonObject, found: JsonObject) -> JsonObject:
@@ -212,22 +191,21 @@ async def _lead_here(rest: Rest, host: str, port: int, options: Options) -> None
     """The Service `kubernetes`, pointed at this server; the port may be another one at every start."""
     named = {"name": "https", "protocol": "TCP"}
     service = {
-        "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "metadata": {"labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {"clusterIP": API_ADDRESS, "ports": [{**named, "port": 443, "targetPort": port}]},
     }
     part = {
-        "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "metadata": {"labels": {"kubernetes.io/service-name": "kubernetes"}},
         "addressType": "IPv4",
         "endpoints": [{"addresses": [host], "conditions": {"ready": True}}],
         "ports": [{**named, "port": port}],
     }
     for group, plural, desired in (("", "services", service), ("discovery.k8s.io", "endpointslices", part)):
-        resource = rest.resources.find(group, "v1", plural)
-        assert resource is not None
-        if rest.find(resource.storage_key, "default/kubernetes") is None:
-            await _ensure(rest, resource, "default", desired, options)
+        write = Write(rest.resources.built_in(group, "v1", plural), "default", "kubernetes", options)
+        if rest.find(write.resource.storage_key, write.key) is None:
+            await _ensure(rest, write, desired)
         else:
-            await rest.change(resource, "default", "kubernetes", partial(_pointed, desired), options)
+            await rest.change(write, partial(_pointed, desired))
 
 
 def _pointed(desired: JsonObject, found: JsonObject) -> JsonObject:
@@ -237,14 +215,15 @@ def _pointed(desired: JsonObject, found: JsonObject) -> JsonObject:
     return {**found, "endpoints": desired["endpoints"], "ports": desired["ports"]}
 
 
-async def _ensure(rest: Rest, resource: Resource, namespace: str, thing: JsonObject, options: Options) -> None:
-    key = rest.key(resource, namespace, thing["metadata"]["name"])
-    if rest.store.get(resource.storage_key, key) is not None:
+async def _ensure(rest: Rest, write: Write, thing: JsonObject) -> None:
+    """Create an object that does not exist; `thing` need not name it."""
+    if rest.store.get(write.resource.storage_key, write.key) is not None:
         return
+    metadata = {**thing.get("metadata", {}), "name": write.name}
     try:
-        await rest.create(resource, namespace, Sent(copied(thing)), options)
+        await rest.create(write, Sent(copied({**thing, "metadata": metadata})))
     except Failure as failure:
-        raise RuntimeError(f"{resource.kind} {key}: {failure.message}") from failure
+        raise RuntimeError(f"{write.resource.kind} {write.key}: {failure.message}") from failure
 
 
 def write_kubeconfig(path: Path, url: str, authority: str, token: str) -> Path:

@@ -7,6 +7,8 @@ clients and people match on them.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from fairlead.apiserver.validation.errors import FieldError
+
 # How many of an object's mistakes are reported: an answer must not be much larger than what was sent.
 MOST_CAUSES: Final = 5000
 
@@ -88,22 +90,20 @@ def conflict(group: str, plural: str, name: str, why: str = CHANGED) -> Failure:
     return Failure(409, "Conflict", text, _about(group, plural, name))
 
 
-def invalid(group: str, kind: str, name: str, causes: Sequence[tuple[str, str, str]]) -> Failure:
-    """Causes are (reason, message, field)."""
-    causes = causes[:MOST_CAUSES]
-    # Told once each, though every cause is listed.
-    texts = list(dict.fromkeys(f"{field}: {message}" for _, message, field in causes))
+def invalid(group: str, kind: str, name: str, *errors: FieldError) -> Failure:
+    errors = errors[:MOST_CAUSES]
+    # Each text once, though every cause is listed.
+    texts = list(dict.fromkeys(f"{each.field}: {each.message}" for each in errors))
     # Kubernetes brackets several errors and not one.
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    qualified = f"{kind}.{group}" if group else kind
     details = _about(group, kind, name)
-    details["causes"] = [{"reason": reason, "message": message, "field": field} for reason, message, field in causes]
-    return Failure(422, "Invalid", f'{qualified} "{name}" is invalid: {joined}', details)
+    details["causes"] = [{"reason": each.type, "message": each.message, "field": each.field} for each in errors]
+    return Failure(422, "Invalid", f'{_qualified(group, kind)} "{name}" is invalid: {joined}', details)
 
 
-def options_invalid(kind: str, causes: Sequence[tuple[str, str, str]]) -> Failure:
+def options_invalid(kind: str, *errors: FieldError) -> Failure:
     """Invalid options of a request: `kind` is CreateOptions, ListOptions and so on."""
-    return invalid("meta.k8s.io", kind, "", causes)
+    return invalid("meta.k8s.io", kind, "", *errors)
 
 
 def gone(message: str) -> Failure:
@@ -112,9 +112,8 @@ def gone(message: str) -> Failure:
 
 def forbidden(group: str, plural: str, name: str, why: str) -> Failure:
     named = f' "{name}"' if name else ""
-    return Failure(
-        403, "Forbidden", f"{_qualified(group, plural)}{named} is forbidden: {why}", _about(group, plural, name)
-    )
+    text = f"{_qualified(group, plural)}{named} is forbidden: {why}"
+    return Failure(403, "Forbidden", text, _about(group, plural, name))
 
 
 def unauthorized() -> Failure:
@@ -126,12 +125,8 @@ def method_not_allowed() -> Failure:
 
 
 def unsupported_media_type(accepted: Sequence[str]) -> Failure:
-    listed = ", ".join(accepted)
-    return Failure(
-        415,
-        "UnsupportedMediaType",
-        f"the body of the request was in an unknown format - accepted media types include: {listed}",
-    )
+    text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+    return Failure(415, "UnsupportedMediaType", text)
 
 
 def unknown_patch_type() -> Failure:

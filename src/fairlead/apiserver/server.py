@@ -9,7 +9,7 @@ import contextlib
 import functools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
@@ -20,23 +20,17 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 
 from fairlead import __version__
+from fairlead.apiserver import failures
 from fairlead.apiserver.auth.impersonation import Identity, Impersonation, refusal
 from fairlead.apiserver.auth.rbac import Action, Rbac
 from fairlead.apiserver.auth.tokens import ANONYMOUS, BadToken, Tokens
 from fairlead.apiserver.failures import (
     Failure,
     bad_request,
-    forbidden,
     internal,
     method_not_allowed,
     no_such_path,
     not_implemented,
-    options_invalid,
-    success,
-    too_large,
-    unauthorized,
-    unknown_patch_type,
-    unsupported_media_type,
 )
 from fairlead.apiserver.fields import patches
 from fairlead.apiserver.handlers import discovery, lists, pieces, streams, subresources
@@ -51,6 +45,7 @@ from fairlead.apiserver.handlers.watch import Watching
 from fairlead.apiserver.json_values import JsonObject, copied
 from fairlead.apiserver.printers.tables import TableForm
 from fairlead.apiserver.registry.api_services import ApiServices, Backend
+from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request.bodies import Sent
@@ -63,16 +58,10 @@ from fairlead.apiserver.request.info import (
     version_problem,
     whole_number,
 )
-from fairlead.apiserver.request.options import (
-    DeleteOptions,
-    Options,
-    Warn,
-    agent_prefix,
-    dry_run_causes,
-    manager_causes,
-)
+from fairlead.apiserver.request.options import DeleteOptions, Options, agent_prefix, check_dry_run, check_manager
 from fairlead.apiserver.schema.facts import load
 from fairlead.apiserver.storage.store import Entry, Unwritable
+from fairlead.apiserver.validation import errors as field
 
 log = structlog.get_logger("fairlead.apiserver")
 
@@ -92,14 +81,12 @@ INSTEAD = {"proxy": f"use kubectl port-forward; {_REACH}"}
 
 
 class Server:
-    def __init__(
-        self, rest: Rest, tokens: Tokens, rbac: Rbac, api_services: ApiServices, logs: Logs | None = None
-    ) -> None:
+    def __init__(self, rest: Rest, tokens: Tokens, rbac: Rbac, api_services: ApiServices) -> None:
         self.rest = rest
         self.tokens = tokens
         self.rbac = rbac
-        self._api_services = api_services
-        self.logs = logs
+        self.api_services = api_services
+        self.logs: Logs | None = None
         self.streams: streams.Streams | None = None
         self.ready = False
         self._impersonation = Impersonation(rbac)
@@ -132,10 +119,8 @@ class Server:
         except Failure as failure:
             response = self._failed(failure)
         except web.HTTPRequestEntityTooLarge:
-            response = self._failed(too_large(MAX_BODY_BYTES))
-        except web.HTTPException:
-            raise
-        except (ConnectionError, TimeoutError):
+            response = self._failed(failures.too_large(MAX_BODY_BYTES))
+        except (web.HTTPException, ConnectionError, TimeoutError):
             raise
         except (RequestPayloadError, UnicodeEncodeError) as problem:
             # Half a body, or half a character: the client's mistake.
@@ -158,13 +143,11 @@ class Server:
     def _user(self, request: web.Request) -> User:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            user = ANONYMOUS
-        else:
-            try:
-                user = self.tokens.user(token.strip(), self.rest.clock.now())
-            except BadToken:
-                raise unauthorized() from None
-        return user
+            return ANONYMOUS
+        try:
+            return self.tokens.user(token.strip(), self.rest.clock.now())
+        except BadToken:
+            raise failures.unauthorized() from None
 
     def _acting(self, request: web.Request, user: User, action: Action) -> User:
         """The user, after impersonation."""
@@ -204,7 +187,7 @@ class Server:
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
         if (found := re.fullmatch(r"/apis/([^/]+)/([^/]+)", path)) and (backend := self._elsewhere(found[1], found[2])):
-            return await pass_on(self._api_services, backend, request, user)
+            return await pass_on(self.api_services, backend, request, user)
         match path:
             case "/healthz" | "/livez" | "/healthz/ping" | "/livez/ping" | "/readyz/ping":
                 return web.Response(text="ok")
@@ -233,17 +216,17 @@ class Server:
     def _discovery(self, request: web.Request, *, core: bool) -> web.Response:
         accept = request.headers.get("Accept", "")
         if "as=APIGroupDiscoveryList" in accept and "v=v2" in accept and "v=v2beta1;" not in accept.split(",")[0]:
-            body = discovery.aggregated(self.rest.resources, core=core, elsewhere=self._api_services.backends.served)
+            body = discovery.aggregated(self.rest.resources, core=core, elsewhere=self.api_services.backends.served)
             kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
             return web.Response(body=msgspec.json.encode(body), headers={"Content-Type": kind})
         return _json(
             discovery.api_versions(self.address)
             if core
-            else discovery.group_list(self.rest.resources, self._api_services.backends.served)
+            else discovery.group_list(self.rest.resources, self.api_services.backends.served)
         )
 
     def _group(self, name: str) -> web.Response:
-        versions = discovery.groups(self.rest.resources, self._api_services.backends.served).get(name)
+        versions = discovery.groups(self.rest.resources, self.api_services.backends.served).get(name)
         if versions is None:
             return _no_page()
         return _json({"kind": "APIGroup", "apiVersion": "v1", **discovery.group(name, versions)})
@@ -264,7 +247,7 @@ class Server:
         """Which other server serves a group version; what is served here is never passed on."""
         if not group or self.rest.resources.has_version(group, version):
             return None
-        return self._api_services.backends.find(group, version)
+        return self.api_services.backends.find(group, version)
 
     # -- objects ----------------------------------------------------------------------------------------------
 
@@ -275,7 +258,7 @@ class Server:
         user = self._acting(request, user, action)
         self._permit(user, action)
         if backend := self._elsewhere(info.group, info.version):
-            return await pass_on(self._api_services, backend, request, user)
+            return await pass_on(self.api_services, backend, request, user)
         resource = self.rest.resources.find(info.group, info.version, info.plural)
         if resource is None:
             if info.group and not any(each.group == info.group and each.custom is None for each in self.rest.resources):
@@ -289,9 +272,10 @@ class Server:
             warnings.append(resource.strategy.deprecation)
         if resource.custom is not None and (text := resource.custom.deprecation(resource.version)):
             warnings.append(text)
-        options, warn = self._options(request, info, user), warnings.append
+        options = self._options(request, info, user)
+        write = Write(resource, info.namespace, info.name, options, info.subresource, warnings.append)
         if info.subresource:
-            return await self._subresource(request, resource, info, options, warn)
+            return await self._subresource(request, write, info)
         if info.verb not in resource.verbs or request.method == "HEAD":
             raise method_not_allowed()
         if info.verb in ("update", "patch") and not info.name:
@@ -301,42 +285,27 @@ class Server:
             return _json(await review(self.rest, self.tokens, self.rbac, sent.value, resource, info, options), 201)
         match info.verb:
             case "get":
-                version = request.query.get("resourceVersion", "")
-                if version and version_problem(version):
-                    raise Failure(500, "", lists.not_a_version(version))
-                entry = self.rest.entry(resource, info.namespace, info.name)
-                await self.rest.store.settled()
-                await self.rest.ready(resource, entry)
-                return self._object(request, resource, self.rest.body(resource, entry), entry)
+                return await self._get(request, write)
             case "list":
                 return await self._list(request, resource, info.namespace)
             case "watch":
                 return await self._watch(request, resource, info, warnings)
             case "create":
                 sent = await sent_object(self.rest.heavy, request, resource.kind)
-                namespace = self._create_namespace(resource, info)
-                body = await self.rest.create(resource, namespace, sent, options, warn=warn)
-                return self._object(request, resource, body, None, status=201)
+                if info.name or (resource.namespaced and not info.namespace):
+                    raise method_not_allowed()
+                return self._object(request, resource, await self.rest.create(write, sent), 201)
             case "update":
                 sent = await sent_object(self.rest.heavy, request, resource.kind)
-                body = await self.rest.update(resource, info.namespace, info.name, sent, options, warn=warn)
-                return self._object(request, resource, body, None)
+                return self._object(request, resource, await self.rest.update(write, sent))
             case "patch":
-                body, is_new = await self._patch(request, resource, info, options, "", warn)
-                return self._object(request, resource, body, None, status=201 if is_new else 200)
+                body, is_new = await self._patch(request, write)
+                return self._object(request, resource, body, 201 if is_new else 200)
             case "delete":
-                return await self._delete(request, resource, info, options, warn)
+                return await self._delete(request, write)
             case "deletecollection":
-                return await self._delete_collection(request, resource, info, options, warn)
+                return await self._delete_collection(request, write)
         raise method_not_allowed()
-
-    @staticmethod
-    def _create_namespace(resource: Resource, info: RequestInfo) -> str:
-        if resource.namespaced and not info.namespace:
-            raise method_not_allowed()
-        if info.name:
-            raise method_not_allowed()
-        return info.namespace
 
     @staticmethod
     def _options(request: web.Request, info: RequestInfo, user: User) -> Options:
@@ -345,12 +314,10 @@ class Server:
         validation = query.get("fieldValidation", "")
         manager = query.get("fieldManager", "")
         if info.verb in ("create", "update", "patch"):
-            causes = manager_causes(manager) + dry_run_causes(dry)
-            if validation not in ("Ignore", "Warn", "Strict", ""):
-                why = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
-                causes.append(("FieldValueNotSupported", why, "fieldValidation"))
-            if causes:
-                raise options_invalid(f"{info.verb.title()}Options", causes)
+            errors = [*check_manager(manager), *check_dry_run(dry)]
+            errors += field.supported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn"))
+            if errors:
+                raise failures.options_invalid(f"{info.verb.title()}Options", *errors)
         agent = agent_prefix(request.headers.get("User-Agent", ""))
         return Options(
             user,
@@ -361,6 +328,14 @@ class Server:
             query={name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)},
         )
 
+    async def _get(self, request: web.Request, write: Write) -> web.Response:
+        version = request.query.get("resourceVersion", "")
+        if version and version_problem(version):
+            raise Failure(500, "", lists.not_a_version(version))
+        entry = await self.rest.current(write)
+        await self.rest.store.settled()
+        return self._object(request, write.resource, self.rest.body(write.resource, entry))
+
     async def _list(self, request: web.Request, resource: Resource, namespace: str) -> web.Response:
         await lists.ready(self.rest, resource, namespace, request.query)
         found = lists.page(self.rest, resource, namespace, request.query)
@@ -370,15 +345,10 @@ class Server:
         size = sum(len(entry.body) for entry in found.entries)
         if form is None:
             return _bytes(await self.rest.heavy.run(size, lists.list_body, self.rest, resource, found))
-        metadata: JsonObject = {"resourceVersion": str(found.revision)}
-        if found.next_token:
-            metadata["continue"] = found.next_token
-            if found.remaining is not None:
-                metadata["remainingItemCount"] = found.remaining
 
         def render() -> bytes:
             things = [self.rest.thing(resource, entry) for entry in found.entries]
-            return msgspec.json.encode(form.many(things, metadata, request.query))
+            return msgspec.json.encode(form.many(things, found.metadata(), request.query))
 
         return _bytes(await self.rest.heavy.run(size, render))
 
@@ -414,18 +384,23 @@ class Server:
         def is_followed() -> bool:
             return request.transport is not None and not request.transport.is_closing()
 
+        # A client that has gone shows as a reset at the next write, and ends the watch.
+        with self._following(), contextlib.suppress(ConnectionError):
+            async for lines in watching.lines(marks, is_followed):
+                await pieces.write(response, lines)
+            await response.write_eof()
+        return response
+
+    @contextlib.contextmanager
+    def _following(self) -> Iterator[None]:
+        """A request that `end_watches` ends."""
         task = asyncio.current_task()
         assert task is not None
         self._watches.add(task)
         try:
-            # A client that has gone shows as a reset at the next write, and ends the watch.
-            with contextlib.suppress(ConnectionError):
-                async for lines in watching.lines(marks, is_followed):
-                    await pieces.write(response, lines)
-                await response.write_eof()
+            yield
         finally:
             self._watches.discard(task)
-        return response
 
     async def end_watches(self) -> None:
         """Also watches whose clients are gone."""
@@ -434,168 +409,132 @@ class Server:
             task.cancel()
         await asyncio.gather(*watches, return_exceptions=True)
 
-    async def _delete(
-        self, request: web.Request, resource: Resource, info: RequestInfo, options: Options, warn: Warn
-    ) -> web.Response:
-        deletion = await self._delete_options(request, resource, warn)
-        options = replace(options, dry_run=deletion.dry_run)
-        thing, is_gone = await self.rest.delete(resource, info.namespace, info.name, deletion, options, warn=warn)
+    async def _delete(self, request: web.Request, write: Write) -> web.Response:
+        write, deletion = await self._deletion(request, write)
+        thing, is_gone = await self.rest.delete(write, deletion)
+        resource = write.resource
         if is_gone and not resource.strategy.answers_deleted:
-            return _json(success(resource.group, resource.plural, info.name, thing["metadata"]["uid"]))
+            return _json(failures.success(resource.group, resource.plural, write.name, thing["metadata"]["uid"]))
         return _json(thing, 202 if not is_gone and deletion.cascades_the_old_way else 200)
 
-    async def _delete_options(self, request: web.Request, resource: Resource, warn: Warn) -> DeleteOptions:
+    async def _deletion(self, request: web.Request, write: Write) -> tuple[Write, DeleteOptions]:
+        """The delete as its options want it, and these."""
         deletion = await delete_options(self.rest.heavy, request)
-        if text := resource.strategy.delete_warning(deletion.propagation):
-            warn(text)
-        return deletion
+        if text := write.resource.strategy.delete_warning(deletion.propagation):
+            write.warn(text)
+        return replace(write, options=replace(write.options, dry_run=deletion.dry_run)), deletion
 
-    async def _delete_collection(
-        self, request: web.Request, resource: Resource, info: RequestInfo, options: Options, warn: Warn
-    ) -> web.Response:
-        deletion = await self._delete_options(request, resource, warn)
-        options = replace(options, dry_run=deletion.dry_run)
-        await lists.ready(self.rest, resource, info.namespace, request.query)
-        found = lists.page(self.rest, resource, info.namespace, request.query)
+    async def _delete_collection(self, request: web.Request, write: Write) -> web.Response:
+        write, deletion = await self._deletion(request, write)
+        resource = write.resource
+        await lists.ready(self.rest, resource, write.namespace, request.query)
+        found = lists.page(self.rest, resource, write.namespace, request.query)
         await self.rest.ready(resource, *found.entries)
         for entry in found.entries:
             metadata = msgspec.json.decode(entry.body)["metadata"]
+            each = replace(write, namespace=metadata.get("namespace", ""), name=metadata["name"])
             with contextlib.suppress(Failure):  # deleted by somebody else meanwhile
-                await self.rest.delete(
-                    resource, metadata.get("namespace", ""), metadata["name"], deletion, options, warn=warn
-                )
+                await self.rest.delete(each, deletion)
         size = sum(len(entry.body) for entry in found.entries)
         return _bytes(await self.rest.heavy.run(size, lists.list_body, self.rest, resource, found))
 
-    async def _patch(
-        self,
-        request: web.Request,
-        resource: Resource,
-        info: RequestInfo,
-        options: Options,
-        subresource: str,
-        warn: Warn,
-    ) -> tuple[bytes, bool]:
-        kind = request.content_type
+    async def _patch(self, request: web.Request, write: Write) -> tuple[bytes, bool]:
+        """The patched object, and whether the patch created it."""
+        kind, resource = request.content_type, write.resource
         if kind not in PATCH_TYPES or (kind == PATCH_TYPES[2] and resource.custom is not None):
             if resource.custom is None:
-                raise unknown_patch_type()
-            raise unsupported_media_type([*PATCH_TYPES[:2], PATCH_TYPES[3]])
+                raise failures.unknown_patch_type()
+            raise failures.unsupported_media_type([*PATCH_TYPES[:2], PATCH_TYPES[3]])
         sent = await sent_patch(self.rest.heavy, request)
-        rest, namespace, name = self.rest, info.namespace, info.name
         if kind == "application/apply-patch+yaml":
             self._check_apply(request)
-            creates = Action("create", resource.group, resource.plural, "", name, namespace)
-            permit = functools.partial(self._permit, options.user, creates)
-            return await rest.apply(
-                resource, namespace, name, sent, options, subresource, warn=warn, permit_create=permit
-            )
-        if options.force:
-            cause = {
-                "reason": "FieldValueForbidden",
-                "message": "Forbidden: may not be specified for non-apply patch",
-                "field": "force",
-            }
-            text = 'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch'
-            raise Failure(422, "Invalid", text, {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]})
-        body = await rest.change(
-            resource, namespace, name, _patcher(kind, resource, sent.value), options, subresource,
-            patch=sent, is_strategic=kind == PATCH_TYPES[2], warn=warn,
-        )  # fmt: skip
-        return body, False
+            creates = Action("create", resource.group, resource.plural, "", write.name, write.namespace)
+            return await self.rest.apply(write, sent, functools.partial(self._permit, write.options.user, creates))
+        if write.options.force:
+            error = field.forbidden("force", "may not be specified for non-apply patch")
+            raise failures.options_invalid("PatchOptions", error)
+        patcher = _patcher(kind, resource, sent.value)
+        return await self.rest.change(write, patcher, patch=sent, is_strategic=kind == PATCH_TYPES[2]), False
 
     @staticmethod
     def _check_apply(request: web.Request) -> None:
         if not request.query.get("fieldManager"):
-            why = "Required value: is required for apply patch"
-            raise options_invalid("PatchOptions", [("FieldValueRequired", why, "fieldManager")])
+            raise failures.options_invalid(
+                "PatchOptions", field.required("fieldManager", "is required for apply patch")
+            )
 
     # -- subresources -----------------------------------------------------------------------------------------
 
-    async def _subresource(
-        self, request: web.Request, resource: Resource, info: RequestInfo, options: Options, warn: Warn
-    ) -> web.StreamResponse:
+    async def _subresource(self, request: web.Request, write: Write, info: RequestInfo) -> web.StreamResponse:
+        resource, rest = write.resource, self.rest
         sub = resource.subresources.get(info.subresource)
         if sub is None:
             raise no_such_path()
         if info.subresource in INSTEAD:
-            self.rest.entry(resource, info.namespace, info.name)
+            rest.entry(resource, info.namespace, info.name)
             why = f"{info.subresource} is not served by Fairlead's embedded cluster: {INSTEAD[info.subresource]}"
             raise not_implemented(why)
         if info.verb not in sub.verbs:
             raise method_not_allowed()
         if info.subresource in streams.KINDS:
-            return await self._stream(request, resource, info, options)
-        rest, namespace, name = self.rest, info.namespace, info.name
+            return await self._stream(request, write, info)
 
         async def sent(kind: str) -> Any:
             return (await sent_object(rest.heavy, request, kind)).value
 
         match info.subresource:
             case "status":
-                return await self._status(request, resource, info, options, warn)
+                return await self._status(request, write, info.verb)
             case "scale":
-                return await self._scale(request, resource, info, options, warn)
+                return await self._scale(request, write, info.verb)
             case "binding":
-                binding = await sent("Binding")
-                return _json(await subresources.bind(rest, resource, namespace, name, binding, options), 201)
+                return _json(await subresources.bind(rest, write, await sent("Binding")), 201)
             case "eviction":
-                eviction = await sent("Eviction")
-                return _json(await subresources.evict(rest, resource, namespace, name, eviction, options, warn), 201)
+                return _json(await subresources.evict(rest, write, await sent("Eviction")), 201)
             case "finalize":
-                return _bytes(await subresources.finalize(rest, resource, name, await sent("Namespace")))
+                return _bytes(await subresources.finalize(rest, write, await sent("Namespace")))
             case "token":
                 body = await sent("TokenRequest")
-                return _json(subresources.token_request(rest, self.tokens, namespace, name, body, options), 201)
+                return _json(subresources.token_request(rest, self.tokens, write, body), 201)
             case "log":
-                return await log_of(self.rest, self.logs, request, resource, info)
+                return await log_of(rest, self.logs, request, resource, info)
         raise not_implemented(f"{resource.plural}/{info.subresource} is not served by Fairlead's embedded cluster")
 
-    async def _status(
-        self, request: web.Request, resource: Resource, info: RequestInfo, options: Options, warn: Warn
-    ) -> web.Response:
-        if info.verb == "get":
-            entry = self.rest.entry(resource, info.namespace, info.name)
-            await self.rest.ready(resource, entry)
-            body = self.rest.body(resource, entry)
-        elif info.verb == "update":
-            sent = await sent_object(self.rest.heavy, request, resource.kind)
-            body = await self.rest.update(resource, info.namespace, info.name, sent, options, "status", warn=warn)
+    async def _status(self, request: web.Request, write: Write, verb: str) -> web.Response:
+        resource = write.resource
+        if verb == "get":
+            body = self.rest.body(resource, await self.rest.current(write))
+        elif verb == "update":
+            body = await self.rest.update(write, await sent_object(self.rest.heavy, request, resource.kind))
         else:
-            body, _ = await self._patch(request, resource, info, options, "status", warn)
-        return self._object(request, resource, body, None)
+            body, _ = await self._patch(request, write)
+        return self._object(request, resource, body)
 
-    async def _scale(
-        self, request: web.Request, resource: Resource, info: RequestInfo, options: Options, warn: Warn
-    ) -> web.Response:
-        rest, namespace, name = self.rest, info.namespace, info.name
-        if info.verb == "get":
-            entry = rest.entry(resource, namespace, name)
-            await rest.ready(resource, entry)
-            scale_now = subresources.scale_of(resource, rest.thing(resource, entry))
+    async def _scale(self, request: web.Request, write: Write, verb: str) -> web.Response:
+        rest, resource = self.rest, write.resource
+        if verb == "get":
+            scale_now = subresources.scale_of(resource, rest.thing(resource, await rest.current(write)))
             return self._scaled(request, resource, scale_now)
         sent: Sent
-        if info.verb == "update":
-            sent = await sent_object(self.rest.heavy, request, "Scale")
+        if verb == "update":
+            sent = await sent_object(rest.heavy, request, "Scale")
 
             def changed(thing: JsonObject) -> JsonObject:
-                return subresources.with_scale(resource, thing, sent.value, options, patched=False)
+                return subresources.with_scale(resource, thing, sent.value, patched=False)
         elif request.content_type == "application/apply-patch+yaml":
             self._check_apply(request)
-            sent = await sent_patch(self.rest.heavy, request)
-            scale = await rest.until_written(
-                lambda: subresources.apply_scale(rest, resource, namespace, name, copied(sent.value), options, warn)
-            )
+            sent = await sent_patch(rest.heavy, request)
+            scale = await rest.until_written(lambda: subresources.apply_scale(rest, write, copied(sent.value)))
             return self._scaled(request, resource, scale)
         else:
-            sent = await sent_patch(self.rest.heavy, request)
+            sent = await sent_patch(rest.heavy, request)
             patch = _patcher(request.content_type, resource, sent.value)
 
             def changed(thing: JsonObject) -> JsonObject:
                 patched = patch(subresources.scale_of(resource, thing))
-                return subresources.with_scale(resource, thing, patched, options, patched=True)
+                return subresources.with_scale(resource, thing, patched, patched=True)
 
-        body = await rest.change(resource, namespace, name, changed, options, "scale", patch=sent, warn=warn)
+        body = await rest.change(write, changed, patch=sent)
         return self._scaled(request, resource, subresources.scale_of(resource, msgspec.json.decode(body)))
 
     def _scaled(self, request: web.Request, resource: Resource, scale: JsonObject) -> web.Response:
@@ -603,46 +542,35 @@ class Server:
         form = self._form(request, printed)
         return _json(scale if form is None else form.one(scale, request.query, True))
 
-    async def _stream(
-        self, request: web.Request, resource: Resource, info: RequestInfo, options: Options
-    ) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, write: Write, info: RequestInfo) -> web.StreamResponse:
         # A WebSocket is opened by GET, which must not be enough for those who may only read.
         action = Action("create", info.group, info.plural, info.subresource, info.name, info.namespace)
-        if not self.rbac.allows(options.user, action):
-            raise forbidden("", info.plural, info.name, "")
-        pod = self.rest.thing(resource, self.rest.entry(resource, info.namespace, info.name))
+        if not self.rbac.allows(write.options.user, action):
+            raise failures.forbidden("", info.plural, info.name, "")
+        pod = self.rest.thing(write.resource, await self.rest.current(write))
         container = streams.check(request, info, pod)
         if self.streams is None:
             raise not_implemented("no node provider is connected to this API server: there are no streams")
-        task = asyncio.current_task()
-        assert task is not None
-        self._watches.add(task)
-        try:
+        with self._following():
             return await self.streams(request, info.subresource, pod, container)
-        finally:
-            self._watches.discard(task)
 
     def _form(self, request: web.Request, resource: Resource) -> TableForm | None:
         return TableForm.negotiate(request.headers.get("Accept", ""), resource, self.rest.clock.now)
 
-    def _object(
-        self, request: web.Request, resource: Resource, body: bytes, entry: Entry | None, status: int = 200
-    ) -> web.Response:
+    def _object(self, request: web.Request, resource: Resource, body: bytes, status: int = 200) -> web.Response:
         form = self._form(request, resource)
         if form is None:
             return _bytes(body, status)
         return _json(form.one(msgspec.json.decode(body), request.query, True), status)
 
     def _failed(self, failure: Failure) -> web.Response:
-        headers = {"Retry-After": str(failure.retry_after_s)} if failure.retry_after_s is not None else {}
         try:
-            body = msgspec.json.encode(failure.status())
+            response = _json(failure.status(), failure.code)
         except UnicodeEncodeError:  # half a surrogate pair, quoted from the request
-            body = json.dumps(failure.status()).encode()
-        return web.Response(
-            body=body, status=failure.code,
-            headers={"Content-Type": "application/json", **headers},
-        )  # fmt: skip
+            response = _bytes(json.dumps(failure.status()).encode(), failure.code)
+        if failure.retry_after_s is not None:
+            response.headers["Retry-After"] = str(failure.retry_after_s)
+        return response
 
 
 def version() -> JsonObject:
@@ -674,7 +602,7 @@ def _patcher(kind: str, resource: Resource, sent: Any) -> Callable[[JsonObject],
         except patches.PatchFailed as problem:
             details: JsonObject | None = {} if problem.code == 422 else None
             raise Failure(problem.code, problem.reason, str(problem), details) from None
-        raise unknown_patch_type()
+        raise failures.unknown_patch_type()
 
     return changed
 

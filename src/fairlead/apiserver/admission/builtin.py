@@ -20,7 +20,7 @@ _TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 DEFAULT_ACCOUNT_LOOKS = 20
 BETWEEN_LOOKS_S = 0.25
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 # Storage is not taken away while it is in use; controllers lift that when nobody uses it.
@@ -173,7 +173,7 @@ class BuiltIn:
         found: JsonObject | None = None
         if name:
             found = self._reader.find("scheduling.k8s.io/priorityclasses", name)
-            if found is None and name not in _SYSTEM_PRIORITIES:
+            if found is None and name not in SYSTEM_PRIORITIES:
                 raise forbidden("", "pods", _name_or_prefix(attempt), f"no PriorityClass with name {name} was found")
         else:
             for key in sorted(classes):
@@ -181,7 +181,7 @@ class BuiltIn:
                 if candidate is not None and candidate.get("globalDefault"):
                     found = candidate
                     spec["priorityClassName"] = key
-        value = found["value"] if found else _SYSTEM_PRIORITIES.get(name, 0)
+        value = found["value"] if found else SYSTEM_PRIORITIES.get(name, 0)
         if spec.get("priority", value) != value:
             why = (
                 f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "

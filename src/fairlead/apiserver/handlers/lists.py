@@ -11,9 +11,11 @@ from fairlead.apiserver.failures import Failure, bad_request, gone, options_inva
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request.info import is_true, version_problem, whole_number
-from fairlead.apiserver.request.selectors import Requirement, check_fields, label_selector, matcher, parse_fields
+from fairlead.apiserver.request.selectors import check_fields, label_selector, matcher, parse_fields
 from fairlead.apiserver.schema.shape import ParseError, parse
 from fairlead.apiserver.storage.store import Compacted, Entry
+from fairlead.apiserver.validation import errors as field
+from fairlead.apiserver.validation.errors import Errors
 
 Matches = Callable[[Mapping[str, str], Mapping[str, str]], bool]
 _ALWAYS = frozenset({"metadata.name", "metadata.namespace"})
@@ -26,6 +28,15 @@ class Page:
     next_token: str = ""
     remaining: int | None = None
 
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the list."""
+        metadata: dict[str, Any] = {"resourceVersion": str(self.revision)}
+        if self.next_token:
+            metadata["continue"] = self.next_token
+            if self.remaining is not None:
+                metadata["remainingItemCount"] = self.remaining
+        return metadata
+
 
 class ContinueToken(msgspec.Struct, frozen=True, rename={"version": "v", "revision": "rv", "start": "start"}):
     version: str
@@ -33,7 +44,7 @@ class ContinueToken(msgspec.Struct, frozen=True, rename={"version": "v", "revisi
     start: str
 
 
-def selected(resource: Resource, namespace: str, query: Mapping[str, str]) -> Matches | None:
+def selected(resource: Resource, query: Mapping[str, str]) -> Matches | None:
     """The query's selectors as one predicate; None where there are none."""
     custom = resource.custom.selectable(resource.version) if resource.custom is not None else ()
     known = _ALWAYS | resource.strategy.field_names_in(resource.group)
@@ -51,7 +62,7 @@ def selected(resource: Resource, namespace: str, query: Mapping[str, str]) -> Ma
 def page(rest: Rest, resource: Resource, namespace: str, query: Mapping[str, str]) -> Page:
     limit = whole_number(query, "limit") or 0
     whole_number(query, "timeoutSeconds")  # a list is never that slow, but a number it must be
-    matches = selected(resource, namespace, query)
+    matches = selected(resource, query)
     if is_true(query, "watch"):
         # The deletion of a collection takes all options of a list, this one too, and lists all the same.
         check_watch_options(query)
@@ -60,23 +71,20 @@ def page(rest: Rest, resource: Resource, namespace: str, query: Mapping[str, str
     version = query.get("resourceVersion", "")
     how = query.get("resourceVersionMatch", "")
     store = rest.store
-    prefix = f"{namespace}/" if resource.namespaced and namespace else ""
     revision, start = store.revision, ""
     if token:
         revision, start = _read_token(token, store.revision)
     elif how == "Exact" or (limit and not how and version not in ("", "0")):
         # Pages are of one version: where one is named, of that.
         revision = int(version)
-        if revision > store.revision:
-            raise _too_large(revision, store.revision)
-    elif version not in ("", "0") and int(version) > store.revision:
-        raise _too_large(int(version), store.revision)
+    if not token and version not in ("", "0") and int(version) > store.revision:
+        raise too_large(int(version), store.revision)
     if version == "0" and not token:
         limit = 0  # whatever is at hand, all of it
     entries: list[Entry] = []
     last = ""
     remaining = 0
-    for key, entry in _items(rest, resource, prefix, revision, start):
+    for key, entry in _items(rest, resource, resource.key_prefix(namespace), revision, start):
         if matches is not None and not matches(entry.labels, rest.fields(resource, entry)):
             continue
         if limit and len(entries) == limit:
@@ -97,8 +105,8 @@ async def ready(rest: Rest, resource: Resource, namespace: str, query: Mapping[s
     """Wait until a page can be cut: a selector may read fields of objects in the version of the request."""
     kind = resource.custom
     if kind is not None and kind.webhook is not None and query.get("fieldSelector"):
-        prefix = f"{namespace}/" if resource.namespaced and namespace else ""
-        await rest.ready(resource, *(entry for _, entry in rest.store.items(resource.storage_key, prefix)))
+        entries = rest.store.items(resource.storage_key, resource.key_prefix(namespace))
+        await rest.ready(resource, *(entry for _, entry in entries))
 
 
 def _items(rest: Rest, resource: Resource, prefix: str, revision: int, start: str) -> Iterator[tuple[str, Entry]]:
@@ -121,42 +129,35 @@ def _items(rest: Rest, resource: Resource, prefix: str, revision: int, start: st
 
 def check_list_options(query: Mapping[str, str]) -> None:
     version, how = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
-    field = "resourceVersionMatch"
-    causes = []
+    path = "resourceVersionMatch"
+    errors: Errors = []
     if how and not version:
-        why = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
-        causes.append(("FieldValueForbidden", why, field))
+        errors.append(field.forbidden(path, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
     if how and query.get("continue"):
-        why = "Forbidden: resourceVersionMatch is forbidden when continue is provided"
-        causes.append(("FieldValueForbidden", why, field))
-    if how and how not in ("Exact", "NotOlderThan"):
-        why = f'Unsupported value: "{how}": supported values: "Exact", "NotOlderThan", ""'
-        causes.append(("FieldValueNotSupported", why, field))
+        errors.append(field.forbidden(path, "resourceVersionMatch is forbidden when continue is provided"))
+    errors += field.supported(path, how, ("Exact", "NotOlderThan", ""))
     if how == "Exact" and version == "0":
-        why = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        causes.append(("FieldValueForbidden", why, field))
+        errors.append(field.forbidden(path, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
     if query.get("sendInitialEvents"):
-        why = "Forbidden: sendInitialEvents is forbidden for list"
-        causes.append(("FieldValueForbidden", why, "sendInitialEvents"))
-    if causes:
-        raise options_invalid("ListOptions", causes)
+        errors.append(field.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    if errors:
+        raise options_invalid("ListOptions", *errors)
 
 
 def check_watch_options(query: Mapping[str, str]) -> None:
     how, initial = query.get("resourceVersionMatch", ""), query.get("sendInitialEvents", "")
-    field = "resourceVersionMatch"
-    causes = []
+    path = "resourceVersionMatch"
+    errors: Errors = []
     if initial and how != "NotOlderThan":
-        why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        causes.append(("FieldValueForbidden", why, field))
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        errors.append(field.forbidden(path, why))
     if how and not initial:
-        why = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        causes.append(("FieldValueForbidden", why, field))
-    if how and how != "NotOlderThan":
-        why = f'Unsupported value: "{how}": supported values: "NotOlderThan"'
-        causes.append(("FieldValueNotSupported", why, field))
-    if causes:
-        raise options_invalid("ListOptions", causes)
+        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        errors.append(field.forbidden(path, why))
+    if how:
+        errors += field.supported(path, how, ("NotOlderThan",))
+    if errors:
+        raise options_invalid("ListOptions", *errors)
 
 
 def check_list_version(query: Mapping[str, str]) -> None:
@@ -214,24 +215,16 @@ def _read_token(token: str, newest: int) -> tuple[int, str]:
     return found.revision, found.start
 
 
-def _too_large(version: int, newest: int) -> Failure:
-    return Failure(
-        504,
-        "Timeout",
-        f"Too large resource version: {version}, current: {newest}",
-        {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
-        retry_after_s=1,
-    )
+def too_large(version: int, newest: int) -> Failure:
+    text = f"Too large resource version: {version}, current: {newest}"
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    return Failure(504, "Timeout", text, {"causes": [cause]}, retry_after_s=1)
 
 
 def list_body(rest: Rest, resource: Resource, found: Page) -> bytes:
     """A list object around the bytes of its items, which are not decoded again."""
-    metadata: dict[str, Any] = {"resourceVersion": str(found.revision)}
-    if found.next_token:
-        metadata["continue"] = found.next_token
-        if found.remaining is not None:
-            metadata["remainingItemCount"] = found.remaining
-    elif resource.custom is not None:
+    metadata = found.metadata()
+    if resource.custom is not None and not found.next_token:
         metadata = {"continue": "", **metadata}
     head = msgspec.json.encode({"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": metadata})
     if resource.custom is None:
@@ -249,6 +242,3 @@ def bare(body: bytes, front: bytes) -> bytes:
         return b"{" + body[len(front) :]
     thing = msgspec.json.decode(body)
     return msgspec.json.encode({name: value for name, value in thing.items() if name not in ("kind", "apiVersion")})
-
-
-__all__ = ["Page", "Requirement", "bare", "is_true", "list_body", "page", "selected"]

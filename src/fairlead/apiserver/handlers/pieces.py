@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
-from fairlead.apiserver.failures import Failure
+from fairlead.apiserver.failures import too_many_requests
 
 PIECE_BYTES: Final = 256 << 10
 # A kube-apiserver gives a request a minute, too.
@@ -37,7 +37,7 @@ class LargeAnswers:
             return response
         if self._unsent_bytes and self._unsent_bytes + len(body) > MAX_UNSENT_BYTES:
             message = "too many large answers are being sent; list in pages (limit=500), or try again"
-            raise Failure(429, "TooManyRequests", message, retry_after_s=1)
+            raise too_many_requests(message, retry_after_s=1)
         stream = web.StreamResponse(status=response.status, headers=response.headers)
         stream.content_length = len(body)
         self._unsent_bytes += len(body)

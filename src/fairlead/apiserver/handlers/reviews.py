@@ -8,6 +8,7 @@ from fairlead.apiserver.auth.tokens import ISSUER, BadToken, Tokens
 from fairlead.apiserver.failures import bad_request, invalid, not_implemented
 from fairlead.apiserver.handlers import subresources
 from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.ownership import record_review
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
@@ -15,6 +16,8 @@ from fairlead.apiserver.request.decoding import read_as
 from fairlead.apiserver.request.info import RequestInfo, User, user_info
 from fairlead.apiserver.request.options import Options
 from fairlead.apiserver.schema.facts import load
+from fairlead.apiserver.validation import errors as field
+from fairlead.apiserver.validation.errors import Errors
 from fairlead.cluster.clock import rfc3339
 
 
@@ -29,14 +32,13 @@ async def review(
     status: JsonObject
     match resource.kind:
         case "Binding":
-            name = ((sent.get("metadata") or {}) if isinstance(sent, dict) else {}).get("name", "")
-            pods = rest.resources.find("", "v1", "pods")
-            assert pods is not None
-            return await subresources.bind(rest, pods, info.namespace, name, sent, options)
+            name = (sent.get("metadata") or {}).get("name", "")
+            pods = rest.resources.built_in("", "v1", "pods")
+            return await subresources.bind(rest, Write(pods, info.namespace, name, options), sent)
         case "TokenReview":
             if not spec.get("token"):
                 raise bad_request("token is required for TokenReview in authentication")
-            status = token_review(tokens, sent, rest.clock.now())
+            status = token_review(tokens, spec, rest.clock.now())
         case "SelfSubjectAccessReview":
             check_review(resource.kind, spec, "")
             status = access_review(rbac, user, spec)
@@ -49,29 +51,19 @@ async def review(
             status = {"userInfo": user_info(user)}
         case _:
             raise not_implemented(f"{resource.kind} is not answered by Fairlead's embedded cluster")
-    metadata: JsonObject = {}
-    if isinstance(sent, dict) and sent.get("metadata"):
-        metadata = {key: value for key, value in sent["metadata"].items() if key in ("name", "namespace")}
-    body = {
-        "kind": resource.kind,
-        "apiVersion": resource.api_version,
-        "metadata": metadata,
-        "spec": spec,
-        "status": status,
-    }
+    metadata = {key: value for key, value in (sent.get("metadata") or {}).items() if key in ("name", "namespace")}
+    head = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
     if resource.kind == "SelfSubjectReview":
         metadata["creationTimestamp"] = rfc3339(rest.clock.now())
-    else:
-        record_review(resource, body, options, rest.clock.now())
-    if resource.kind == "SelfSubjectReview":
-        del body["spec"]
+        return {**head, "status": status}
+    body = {**head, "spec": spec, "status": status}
+    record_review(resource, body, options, rest.clock.now())
     return body
 
 
-def token_review(tokens: Tokens, sent: JsonObject, now: datetime) -> JsonObject:
-    spec = sent.get("spec") or {}
+def token_review(tokens: Tokens, spec: JsonObject, now: datetime) -> JsonObject:
     try:
-        user, audiences = tokens.review(spec.get("token", ""), now, spec.get("audiences") or [ISSUER])
+        user, audiences = tokens.review(spec["token"], now, spec.get("audiences") or [ISSUER])
     except BadToken as problem:
         message = f"[invalid bearer token, {problem}]" if str(problem) else "invalid bearer token"
         return {"user": {}, "error": message}
@@ -81,14 +73,8 @@ def token_review(tokens: Tokens, sent: JsonObject, now: datetime) -> JsonObject:
 def access_review(rbac: Rbac, user: User, spec: JsonObject) -> JsonObject:
     attributes = spec.get("resourceAttributes")
     if attributes is not None:
-        action = Action(
-            attributes.get("verb", ""),
-            attributes.get("group", ""),
-            attributes.get("resource", ""),
-            attributes.get("subresource", ""),
-            attributes.get("name", ""),
-            attributes.get("namespace", ""),
-        )
+        keys = ("verb", "group", "resource", "subresource", "name", "namespace")
+        action = Action(*(attributes.get(key, "") for key in keys))
     else:
         plain = spec.get("nonResourceAttributes") or {}
         action = Action(plain.get("verb", ""), path=plain.get("path", ""))
@@ -100,22 +86,21 @@ def access_review(rbac: Rbac, user: User, spec: JsonObject) -> JsonObject:
 
 def check_review(kind: str, spec: JsonObject, namespace: str) -> None:
     attributes, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    causes = []
-    if (attributes is None) == (plain is None):
-        if attributes is None:
-            why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
-            causes.append(("FieldValueInvalid", why, "spec.resourceAttributes"))
-        else:
-            why = "cannot be specified in combination with resourceAttributes"
-            causes.append(("FieldValueInvalid", f"Invalid value: {plain}: {why}", "spec.nonResourceAttributes"))
+    errors: Errors = []
+    if attributes is None and plain is None:
+        why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        errors.append(field.invalid("spec.resourceAttributes", None, why))
+    if attributes is not None and plain is not None:
+        why = "cannot be specified in combination with resourceAttributes"
+        errors.append(field.invalid("spec.nonResourceAttributes", plain, why))
     if kind != "SelfSubjectAccessReview" and not spec.get("user") and not spec.get("groups"):
-        why = 'Invalid value: "": at least one of user or group must be specified'
-        causes.append(("FieldValueInvalid", why, "spec.user"))
-    if kind == "LocalSubjectAccessReview" and attributes is not None and attributes.get("namespace", "") != namespace:
-        why = f'Invalid value: "{attributes.get("namespace", "")}": must match metadata.namespace'
-        causes.append(("FieldValueInvalid", why, "spec.resourceAttributes.namespace"))
-    if causes:
-        raise invalid("authorization.k8s.io", "", "", causes)
+        errors.append(field.invalid("spec.user", "", "at least one of user or group must be specified"))
+    if kind == "LocalSubjectAccessReview" and attributes is not None:
+        given = attributes.get("namespace", "")
+        if given != namespace:
+            errors.append(field.invalid("spec.resourceAttributes.namespace", given, "must match metadata.namespace"))
+    if errors:
+        raise invalid("authorization.k8s.io", "", "", *errors)
 
 
 def reviewed_user(spec: JsonObject) -> User:
@@ -126,9 +111,9 @@ def rules_review(rbac: Rbac, user: User, namespace: str) -> JsonObject:
     resource_rules, plain_rules = [], []
     everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}] if user.is_master else []
     for rule in [*everything, *rbac.rules(user, namespace)]:
-        kept = {name: rule[name] for name in ("verbs", "apiGroups", "resources", "resourceNames") if rule.get(name)}
         if rule.get("nonResourceURLs"):
             plain_rules.append({"verbs": rule["verbs"], "nonResourceURLs": rule["nonResourceURLs"]})
         else:
-            resource_rules.append(kept)
+            keys = ("verbs", "apiGroups", "resources", "resourceNames")
+            resource_rules.append({key: rule[key] for key in keys if rule.get(key)})
     return {"resourceRules": resource_rules, "nonResourceRules": plain_rules, "incomplete": False}

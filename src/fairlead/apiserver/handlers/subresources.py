@@ -1,8 +1,8 @@
 """Subresources: scale, binding, eviction, tokens, finalizing a namespace."""
 
 import copy
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,20 +10,22 @@ import msgspec
 
 from fairlead.apiserver.admission.builtin import label_with_place
 from fairlead.apiserver.auth.tokens import BINDABLE, ISSUER, Tokens
-from fairlead.apiserver.failures import Failure, bad_request, conflict, invalid, not_found, too_many_requests
+from fairlead.apiserver.failures import Failure, bad_request, conflict, invalid, not_found
 from fairlead.apiserver.fields import managed
 from fairlead.apiserver.fields.sets import tree_of
 from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry import apply as applying
+from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.deletion import check_preconditions, is_over, storage_precondition
 from fairlead.apiserver.registry.ownership import merged as merged_with
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest, check_name, check_namespace
 from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.decoding import Undecodable, read_as, unusable_patch
-from fairlead.apiserver.request.options import DeleteOptions, Options, Warn, parse_delete_options
+from fairlead.apiserver.request.options import Options, parse_delete_options
 from fairlead.apiserver.request.selectors import labels_match
 from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_label
+from fairlead.apiserver.validation import errors as field
 from fairlead.cluster.clock import rfc3339
 
 SUCCESS: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
@@ -54,7 +56,7 @@ def scale_of(resource: Resource, thing: JsonObject) -> JsonObject:
     return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
 
 
-def with_scale(resource: Resource, thing: JsonObject, sent: Any, options: Options, *, patched: bool) -> JsonObject:
+def with_scale(resource: Resource, thing: JsonObject, sent: Any, *, patched: bool) -> JsonObject:
     """The object with the replicas a Scale asks for."""
     name = thing["metadata"]["name"]
     label = kind_label("Scale", "v1")
@@ -67,8 +69,7 @@ def with_scale(resource: Resource, thing: JsonObject, sent: Any, options: Option
     check_name(scale.get("metadata") or {}, name)
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if replicas < 0:
-        why = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        raise invalid("autoscaling", "Scale", name, [("FieldValueInvalid", why, "spec.replicas")])
+        raise invalid("autoscaling", "Scale", name, *field.nonnegative("spec.replicas", replicas))
     changed = copy.deepcopy(thing)
     if resource.custom is not None:
         paths = resource.custom.scale(resource.version)
@@ -82,12 +83,10 @@ def with_scale(resource: Resource, thing: JsonObject, sent: Any, options: Option
     return changed
 
 
-async def apply_scale(
-    rest: Rest, resource: Resource, namespace: str, name: str, applied: Any, options: Options, warn: Warn
-) -> JsonObject:
+async def apply_scale(rest: Rest, write: Write, applied: Any) -> JsonObject:
     """Server-side apply of a Scale: who owns the replicas of the object owns them of its scale."""
-    current = rest.entry(resource, namespace, name)
-    await rest.ready(resource, current)
+    resource, options = write.resource, write.options
+    current = await rest.current(write)
     applying.check_as(for_type("autoscaling.v1.Scale"), "autoscaling/v1", "Scale", applied)
     thing = rest.thing(resource, current)
     path = _replicas_path(resource)
@@ -100,15 +99,10 @@ async def apply_scale(
     live = scale_of(resource, thing)
     live["metadata"]["managedFields"] = owned
     merged = merged_with(
-        for_type("autoscaling.v1.Scale"),
-        live,
-        applied,
-        options,
-        api_version="autoscaling/v1",
-        now=rest.clock.now(),
-        subresource="scale",
-    )
-    changed = with_scale(resource, thing, merged, options, patched=True)
+        for_type("autoscaling.v1.Scale"), live, applied, options,
+        api_version="autoscaling/v1", now=rest.clock.now(), subresource="scale",
+    )  # fmt: skip
+    changed = with_scale(resource, thing, merged, patched=True)
     kept = {
         (each.get("manager"), each["operation"], each.get("subresource"))
         for each in merged["metadata"].get("managedFields") or ()
@@ -134,7 +128,7 @@ async def apply_scale(
         )
     fields.sort(key=lambda each: (each["operation"], each.get("time") or "", each.get("manager", "")))
     changed["metadata"]["managedFields"] = fields
-    body = await rest.replaced(resource, namespace, name, current, changed, options, "scale", warn)
+    body = await rest.replaced(write, current, changed)
     return scale_of(resource, msgspec.json.decode(body))
 
 
@@ -170,12 +164,10 @@ def selector_text(selector: Mapping[str, Any] | None, *, is_map: bool = False) -
 # -- binding --------------------------------------------------------------------------------------------------
 
 
-async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: Any, options: Options) -> JsonObject:
-    binding = read_as("core.v1.Binding", "Binding", "v1", binding)
+async def bind(rest: Rest, write: Write, sent: Any) -> JsonObject:
+    pods, name = write.resource, write.name
+    binding = _about(write, "core.v1.Binding", "Binding", sent)
     metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
-    check_namespace(metadata, namespace)
-    if metadata.get("name") != name:
-        raise bad_request("name in URL does not match name in Binding object")
     node = target.get("name", "")
     wrong = []
     if target.get("kind") not in (None, "", "Node"):
@@ -184,7 +176,7 @@ async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: A
         wrong.append("target.name: Required value")
     if wrong:
         raise Failure(500, "", wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
-    entry = rest.entry(pods, namespace, name)
+    entry = await rest.current(write)
     pod = rest.thing(pods, entry)
     for what, expected, found in (
         ("UID", metadata.get("uid"), pod["metadata"]["uid"]),
@@ -209,39 +201,43 @@ async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: A
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     conditions = [each for each in status.get("conditions") or () if each["type"] != "PodScheduled"]
     status["conditions"] = [*conditions, scheduled]
-    if not options.dry_run:
-        await rest.put(pods, namespace, name, pod, entry.revision)
+    if not write.options.dry_run:
+        await rest.put(write, pod, entry.revision)
     return dict(SUCCESS)
+
+
+def _about(write: Write, type_name: str, kind: str, sent: Any) -> JsonObject:
+    """A body that must name the object of the request."""
+    read = read_as(type_name, kind, "v1", sent)
+    metadata = read.get("metadata") or {}
+    check_namespace(metadata, write.namespace)
+    if metadata.get("name") != write.name:
+        raise bad_request(f"name in URL does not match name in {kind} object")
+    return read
 
 
 # -- eviction -------------------------------------------------------------------------------------------------
 
 
-async def evict(
-    rest: Rest, pods: Resource, namespace: str, name: str, eviction: Any, options: Options, warn: Warn
-) -> JsonObject:
+async def evict(rest: Rest, write: Write, sent: Any) -> JsonObject:
     """Delete a pod if the budgets that cover it allow one more disruption, and count it against them."""
-    found = read_as("policy.v1.Eviction", "Eviction", "v1", eviction)
-    metadata = found.get("metadata") or {}
-    check_namespace(metadata, namespace)
-    if metadata.get("name") != name:
-        raise bad_request("name in URL does not match name in Eviction object")
-    deletion = parse_delete_options(found.get("deleteOptions"), {})
-    pod = rest.thing(pods, rest.entry(pods, namespace, name))
+    pods, options = write.resource, write.options
+    eviction = _about(write, "policy.v1.Eviction", "Eviction", sent)
+    deletion = parse_delete_options(eviction.get("deleteOptions"), {})
+    pod = rest.thing(pods, await rest.current(write))
     phase = (pod.get("status") or {}).get("phase")
     if phase not in ("Succeeded", "Failed", "Pending") and not pod["metadata"].get("deletionTimestamp"):
-        await _spend_budget(rest, namespace, pod, options)
-    dry_run = options.dry_run or deletion.dry_run
-    deleting = DeleteOptions(deletion.uid, deletion.resource_version, deletion.grace_s, deletion.propagation, dry_run)
-    if not dry_run:
-        entry = rest.entry(pods, namespace, name)
+        await _spend_budget(rest, write.namespace, pod, options)
+    deletion = replace(deletion, dry_run=options.dry_run or deletion.dry_run)
+    if not deletion.dry_run:
+        entry = await rest.current(write)
         pod = rest.thing(pods, entry)
-        check_preconditions(pods, pod, deleting)
+        check_preconditions(pods, pod, deletion)
         _set_condition(pod, rest.clock.now())
-        await rest.put(pods, namespace, name, pod, entry.revision)
-        if deleting.resource_version:
-            deleting = dataclasses.replace(deleting, resource_version=pod["metadata"]["resourceVersion"])
-    await rest.delete(pods, namespace, name, deleting, options, warn=warn)
+        await rest.put(write, pod, entry.revision)
+        if deletion.resource_version:
+            deletion = replace(deletion, resource_version=pod["metadata"]["resourceVersion"])
+    await rest.delete(replace(write, subresource=""), deletion)
     return dict(SUCCESS)
 
 
@@ -265,22 +261,16 @@ def _set_condition(pod: JsonObject, now: datetime) -> None:
 
 
 async def _spend_budget(rest: Rest, namespace: str, pod: JsonObject, options: Options) -> None:
-    budgets = rest.resources.find("policy", "v1", "poddisruptionbudgets")
-    assert budgets is not None
+    budgets = rest.resources.built_in("policy", "v1", "poddisruptionbudgets")
     labels = pod["metadata"].get("labels") or {}
-    covering = [
-        (entry, budget)
-        for _, entry in rest.store.items(budgets.storage_key, f"{namespace}/")
-        if labels_match((budget := msgspec.json.decode(entry.body))["spec"].get("selector"), labels)
-    ]
+    stored = (msgspec.json.decode(entry.body) for _, entry in rest.store.items(budgets.storage_key, f"{namespace}/"))
+    covering = [budget for budget in stored if labels_match(budget["spec"].get("selector"), labels)]
     if not covering:
         return
     if len(covering) > 1:
-        raise Failure(
-            500, "",
-            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
-        )  # fmt: skip
-    _, budget = covering[0]
+        text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        raise Failure(500, "", text)
+    budget = covering[0]
     ready = any(
         each["type"] == "Ready" and each["status"] == "True"
         for each in (pod.get("status") or {}).get("conditions") or ()
@@ -293,22 +283,12 @@ async def _spend_budget(rest: Rest, namespace: str, pod: JsonObject, options: Op
     name = budget["metadata"]["name"]
     observed = status.get("observedGeneration", 0)
     if observed < budget["metadata"].get("generation", 0):
-        refused = too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
-        refused.details["causes"] = [
-            {
-                "reason": "DisruptionBudget",
-                "message": f"The disruption budget {name} is still being processed by the server.",
-            }
-        ]
-        raise refused
+        raise _over_budget(f"The disruption budget {name} is still being processed by the server.", 10)
     if status.get("disruptionsAllowed", 0) <= 0:
         needed, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
-        message = f"The disruption budget {name} does not allow evicting pods currently"
         if has <= needed:
-            message = f"The disruption budget {name} needs {needed} healthy pods and has {has} currently"
-        cause = {"reason": "DisruptionBudget", "message": message}
-        text = "Cannot evict pod as it would violate the pod's disruption budget."
-        raise Failure(429, "TooManyRequests", text, {"causes": [cause]})
+            raise _over_budget(f"The disruption budget {name} needs {needed} healthy pods and has {has} currently")
+        raise _over_budget(f"The disruption budget {name} does not allow evicting pods currently")
     if options.dry_run:
         return
     now = rest.clock.now()
@@ -318,7 +298,13 @@ async def _spend_budget(rest: Rest, namespace: str, pod: JsonObject, options: Op
         _no_more_disruptions(budget, now)
     status.setdefault("disruptedPods", {})[pod["metadata"]["name"]] = rfc3339(now)
     as_server = Options(options.user, manager="kube-apiserver")
-    await rest.update(budgets, namespace, name, Sent(budget), as_server, "status")
+    await rest.update(Write(budgets, namespace, name, as_server, "status"), Sent(budget))
+
+
+def _over_budget(why: str, retry_after_s: int | None = None) -> Failure:
+    text = "Cannot evict pod as it would violate the pod's disruption budget."
+    causes = [{"reason": "DisruptionBudget", "message": why}]
+    return Failure(429, "TooManyRequests", text, {"causes": causes}, retry_after_s)
 
 
 def _no_more_disruptions(budget: JsonObject, now: datetime) -> None:
@@ -337,32 +323,33 @@ def _no_more_disruptions(budget: JsonObject, now: datetime) -> None:
 # -- namespaces/finalize --------------------------------------------------------------------------------------
 
 
-async def finalize(rest: Rest, namespaces: Resource, name: str, sent: Any) -> bytes:
-    entry = rest.entry(namespaces, "", name)
-    thing = rest.thing(namespaces, entry)
+async def finalize(rest: Rest, write: Write, sent: Any) -> bytes:
+    entry = await rest.current(write)
+    thing = rest.thing(write.resource, entry)
     namespace = read_as("core.v1.Namespace", "Namespace", "v1", sent)
     version = (namespace.get("metadata") or {}).get("resourceVersion")
     if version and version != thing["metadata"]["resourceVersion"]:
-        raise conflict("", "namespaces", name)
+        raise conflict("", "namespaces", write.name)
     finalizers = (namespace.get("spec") or {}).get("finalizers") or []
     thing["spec"] = {"finalizers": finalizers} if finalizers else {}
-    if is_over(namespaces, thing):
+    if is_over(write.resource, thing):
         body = msgspec.json.encode(thing)
-        await rest.remove(namespaces, "", name, thing, entry)
+        await rest.remove(write, thing, entry)
         return body
-    return await rest.put(namespaces, "", name, thing, entry.revision)
+    return await rest.put(write, thing, entry.revision)
 
 
 # -- tokens ---------------------------------------------------------------------------------------------------
 
 
-def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: Any, options: Options) -> JsonObject:
+def token_request(rest: Rest, tokens: Tokens, write: Write, sent: Any) -> JsonObject:
+    namespace, name = write.namespace, write.name
     given = read_as("authentication.v1.TokenRequest", "TokenRequest", "v1", sent)
     spec, metadata = given.get("spec") or {}, given.get("metadata") or {}
     check_namespace(metadata, namespace)
     if (other := metadata.get("name", "")) not in ("", name):
-        why = f'Invalid value: "{other}": must match the service account name if specified'
-        raise invalid("authentication.k8s.io", "TokenRequest", name, [("FieldValueInvalid", why, "metadata.name")])
+        error = field.invalid("metadata.name", other, "must match the service account name if specified")
+        raise invalid("authentication.k8s.io", "TokenRequest", name, error)
     account = rest.find("/serviceaccounts", f"{namespace}/{name}")
     if account is None:
         raise not_found("", "serviceaccounts", name)
@@ -370,41 +357,27 @@ def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: A
     seconds = 3600 if seconds is None else seconds
     if not 600 <= seconds <= 1 << 32:
         bound_s = "less than 10 minutes" if seconds < 600 else "larger than 2^32 seconds"
-        message = f"Invalid value: {seconds}: may not specify a duration {bound_s}"
-        cause = {"reason": "FieldValueInvalid", "message": message, "field": "spec.expirationSeconds"}
-        details = {"group": "authentication.k8s.io", "kind": "TokenRequest", "causes": [cause]}
-        text = f'TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: {message}'
-        raise Failure(422, "Invalid", text, details)
-    bound = spec.get("boundObjectRef")
-    now = rest.clock.now()
-    life = timedelta(seconds=seconds)
-    audiences = tuple(spec.get("audiences") or ())
+        error = field.invalid("spec.expirationSeconds", seconds, f"may not specify a duration {bound_s}")
+        raise invalid("authentication.k8s.io", "TokenRequest", "", error)
+    bound, audiences = spec.get("boundObjectRef"), spec.get("audiences") or []
+    now, life = rest.clock.now(), timedelta(seconds=seconds)
     refs = _bound_refs(rest, namespace, name, bound) if bound else {}
-    token = tokens.issue(
-        namespace, name, account["metadata"]["uid"], now=now, life=life, audiences=audiences, bound=refs
-    )
-    made: JsonObject = {
-        "kind": "TokenRequest",
-        "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": account["metadata"]["uid"],
-            "creationTimestamp": rfc3339(now),
-        },
-        "spec": {"audiences": list(spec.get("audiences") or ()), "expirationSeconds": seconds, "boundObjectRef": bound},
+    uid = account["metadata"]["uid"]
+    token = tokens.issue(namespace, name, uid, now=now, life=life, audiences=tuple(audiences), bound=refs)
+    head: JsonObject = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"}
+    issued = {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": bound}
+    requested = {key: value for key, value in issued.items() if value}
+    fields = managed.record_update(
+        for_type("authentication.v1.TokenRequest"), None, {**head, "metadata": {}, "spec": requested},
+        manager=write.options.manager, api_version=head["apiVersion"], time=rfc3339(now), subresource="token",
+    )  # fmt: skip
+    about: JsonObject = {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": rfc3339(now)}
+    return {
+        **head,
+        "metadata": about | ({"managedFields": fields} if fields else {}),
+        "spec": {**issued, "audiences": audiences or [ISSUER]},
         "status": {"token": token, "expirationTimestamp": rfc3339(now + life)},
     }
-    requested: JsonObject = {name: value for name, value in made["spec"].items() if value}
-    body = {"apiVersion": made["apiVersion"], "kind": made["kind"], "metadata": {}, "spec": requested}
-    fields = managed.record_update(
-        for_type("authentication.v1.TokenRequest"), None, body,
-        manager=options.manager, api_version=made["apiVersion"], time=rfc3339(now), subresource="token",
-    )  # fmt: skip
-    if fields:
-        made["metadata"]["managedFields"] = fields
-    made["spec"]["audiences"] = list(audiences or (ISSUER,))
-    return made
 
 
 def _bound_refs(rest: Rest, namespace: str, account: str, bound: JsonObject) -> dict[str, dict[str, str]]:
@@ -413,8 +386,7 @@ def _bound_refs(rest: Rest, namespace: str, account: str, bound: JsonObject) -> 
     group, _, version = bound.get("apiVersion", "").rpartition("/")
     claim = kind.lower()
     if group or kind not in ("Pod", "Secret", "Node"):
-        kind_text = f"{group}/{version}, Kind={kind}"
-        raise bad_request(f"cannot bind token to object of type {kind_text}")
+        raise bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
     found = rest.find(BINDABLE[claim], name if kind == "Node" else f"{namespace}/{name}")
     if found is None:
         raise not_found("", f"{claim}s", name)

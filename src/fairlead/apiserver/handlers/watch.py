@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from fairlead.apiserver.failures import Failure, gone
-from fairlead.apiserver.handlers.lists import Matches, check_watch_options, not_a_version, selected
+from fairlead.apiserver.handlers.lists import Matches, check_watch_options, not_a_version, selected, too_large
 from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
@@ -43,8 +43,8 @@ class Watching:
         self._rest = rest
         self._store = rest.store
         self._resource = resource
-        self._prefix = f"{namespace}/" if resource.namespaced and namespace else ""
-        self._matches: Matches | None = selected(resource, namespace, query)
+        self._prefix = resource.key_prefix(namespace)
+        self._matches: Matches | None = selected(resource, query)
         self._render = render
         self._stay_s = stay_s
         self._mark_form = mark
@@ -58,21 +58,15 @@ class Watching:
         if version and version_problem(version):
             raise Failure(500, "", not_a_version(version))
         if query.get("sendInitialEvents"):
-            if is_true(query, "sendInitialEvents"):
-                return True, self._store.revision
-            return False, int(version or self._store.revision)
-        if version in ("", "0"):
-            return True, self._store.revision
-        return False, int(version)
+            initial = is_true(query, "sendInitialEvents")
+        else:
+            initial = version in ("", "0")
+        return initial, self._store.revision if initial else int(version or self._store.revision)
 
     def check(self) -> None:
         """Refuse before the answer has begun what cannot be followed at all."""
         if self._from > self._store.revision:
-            raise Failure(
-                504, "Timeout", f"Too large resource version: {self._from}, current: {self._store.revision}",
-                {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
-                retry_after_s=1,
-            )  # fmt: skip
+            raise too_large(self._from, self._store.revision)
 
     async def lines(self, sends_initial_mark: bool, is_followed: Callable[[], bool]) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
@@ -147,19 +141,16 @@ class Watching:
             return None
         if self._matches is None:
             return self._line(change.type, change.entry)
-        was = change.previous is not None and self._does_match(change.previous)
+        previous = change.previous
+        was = previous is not None and self._does_match(previous)
         if change.type == "DELETED":
             return self._line("DELETED", change.entry) if was else None
-        does = self._does_match(change.entry)
-        if does:
+        if self._does_match(change.entry):
             return self._line("MODIFIED" if was else "ADDED", change.entry)
-        if not was:
+        if previous is None or not was:
             return None
-        assert change.previous is not None
-        gone_at = change.previous._replace(
-            revision=change.revision, body=_at_version(change.previous.body, change.revision)
-        )
-        return self._line("DELETED", gone_at)
+        body = _at_version(previous.body, change.revision)
+        return self._line("DELETED", previous._replace(revision=change.revision, body=body))
 
     def _line(self, kind: str, entry: Entry) -> bytes:
         return b'{"type":"' + kind.encode() + b'","object":' + self._render(entry) + b"}\n"
@@ -194,6 +185,3 @@ def _at_version(body: bytes, revision: int) -> bytes:
     thing = msgspec.json.decode(body)
     thing["metadata"]["resourceVersion"] = str(revision)
     return msgspec.json.encode(thing)
-
-
-__all__ = ["Watching"]

@@ -19,6 +19,7 @@ import structlog
 
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.reader import Reader
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
@@ -204,15 +205,13 @@ class ApiServices:
             others = [each for each in conditions if each.get("type") != "Available"]
             return {**found, "status": {"conditions": [*others, new]}}
 
-        options = Options(AGGREGATOR, manager="kube-apiserver")
-        await self._attempt(partial(self._rest.change, self._resource(), "", name, change, options, "status"))
+        await self._attempt(partial(self._rest.change, self._write(name, "status"), change))
 
     # -- those of our own ---------------------------------------------------------------------------------------
 
     async def _keep_local(self) -> None:
         """One APIService for every group version that is served here, and none for those that are not any more."""
         here = {(each.group, each.version) for each in self._rest.resources}
-        options = Options(AGGREGATOR, manager="kube-apiserver")
         found: dict[tuple[str, str], JsonObject] = {}
         for _, entry in list(self._rest.store.items(PLACE)):
             thing = msgspec.json.decode(entry.body)
@@ -220,18 +219,16 @@ class ApiServices:
                 found[thing["spec"].get("group", ""), thing["spec"].get("version", "")] = thing
         for group, version in sorted(here - found.keys() - dict(self.backends.items()).keys()):
             body = _local(group, version)
-            await self._attempt(partial(self._rest.create, self._resource(), "", Sent(body), options))
+            await self._attempt(partial(self._rest.create, self._write(""), Sent(body)))
             await self._write_condition(body["metadata"]["name"], LOCAL)
         for key in found.keys() - here:
             metadata = found[key]["metadata"]
             if AUTOMANAGED in (metadata.get("labels") or {}):
-                name = metadata["name"]
-                await self._attempt(partial(self._rest.delete, self._resource(), "", name, DeleteOptions(), options))
+                await self._attempt(partial(self._rest.delete, self._write(metadata["name"]), DeleteOptions()))
 
-    def _resource(self) -> Resource:
-        found = self._rest.resources.find("apiregistration.k8s.io", "v1", "apiservices")
-        assert found is not None
-        return found
+    def _write(self, name: str, subresource: str = "") -> Write:
+        resource = self._rest.resources.built_in("apiregistration.k8s.io", "v1", "apiservices")
+        return Write(resource, "", name, Options(AGGREGATOR, manager="kube-apiserver"), subresource)
 
     @staticmethod
     async def _attempt(write: Callable[[], Awaitable[Any]]) -> None:

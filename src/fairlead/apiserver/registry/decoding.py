@@ -6,24 +6,16 @@ from typing import Any
 
 import msgspec
 
-from fairlead.apiserver.failures import (
-    bad_request,
-    internal,
-)
+from fairlead.apiserver.failures import bad_request, internal
 from fairlead.apiserver.fields.patches import strategic_problem
 from fairlead.apiserver.json_values import JsonObject, go_text
+from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.resources import Resource, Resources
 from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.decoding import Undecodable, not_an_object, refused_patch, unrecognized, unusable_patch
 from fairlead.apiserver.request.json_errors import quoted
-from fairlead.apiserver.request.options import Options, Warn
 from fairlead.apiserver.schema import defaults
-from fairlead.apiserver.schema.shape import (
-    DecodeError,
-    decode,
-    kind_label,
-    strict_problem,
-)
+from fairlead.apiserver.schema.shape import DecodeError, decode, kind_label, strict_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +30,14 @@ class Draft:
 
 
 def decoded(
-    resources: Resources,
-    resource: Resource,
-    body: Sent,
-    options: Options,
-    warn: Warn,
-    *,
-    size: int = 0,
-    patched: bool = False,
-    strategic: Callable[[], Any] | None = None,
-) -> Draft:
+    resources: Resources, write: Write, body: Sent, *,
+    size: int = 0, patched: bool = False, strategic: Callable[[], Any] | None = None,
+) -> Draft:  # fmt: skip
     """What was sent, or came out of a patch, as an object of the kind with its defaults.
 
     `strategic`: the patch as a complaint about its result quotes it.
     """
+    resource, validation = write.resource, write.options.validation
     sent = {} if body.value is None else body.value
     if not isinstance(sent, dict):
         raise unrecognized(resource.kind, not_an_object(sent), sent)
@@ -62,7 +48,7 @@ def decoded(
         if resource.custom is None:
             _check_kind(resources, resource, sent)
         read = decode(resource.schema, sent, label, in_order=patched)
-        if (read.unknown or body.duplicates) and options.validation == "Strict":
+        if (read.unknown or body.duplicates) and validation == "Strict":
             raise DecodeError(label, strict_problem(body.duplicates, read.unknown))
     except DecodeError as problem:
         if patched:
@@ -72,11 +58,11 @@ def decoded(
                 raise refused_patch(quoted(go_text(strategic())), why) from None
             raise unusable_patch(sent, why) from None
         raise Undecodable(problem) from None
-    if options.validation == "Warn":
+    if validation == "Warn":
         for path in body.duplicates:
-            warn(f'duplicate field "{path}"')
+            write.warn(f'duplicate field "{path}"')
         for path in read.unknown:
-            warn(f'unknown field "{path}"')
+            write.warn(f'unknown field "{path}"')
     thing: JsonObject = {"kind": resource.kind, "apiVersion": resource.api_version, **without_type(read.value)}
     if resource.custom is not None:
         thing |= {"kind": sent["kind"], "apiVersion": sent["apiVersion"]}

@@ -6,29 +6,26 @@ import msgspec
 
 from fairlead.apiserver.failures import conflict
 from fairlead.apiserver.json_values import JsonObject
-from fairlead.apiserver.registry.attributes import AdmissionAttributes
+from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.resources import Resource, custom
-from fairlead.apiserver.request.options import DeleteOptions, Options, Warn
+from fairlead.apiserver.request.options import DeleteOptions, Options
 
 if TYPE_CHECKING:
     from fairlead.apiserver.registry.rest import Rest
 
 
-async def delete(
-    rest: "Rest", resource: Resource, namespace: str, name: str, deletion: DeleteOptions, options: Options, warn: Warn
-) -> tuple[JsonObject, bool]:
+async def delete(rest: "Rest", write: Write, deletion: DeleteOptions) -> tuple[JsonObject, bool]:
     """The object after the delete, and whether it is gone."""
-    current = rest.entry(resource, namespace, name)
-    await rest.ready(resource, current)
-    thing, strategy = rest.thing(resource, current), resource.strategy
+    resource, strategy = write.resource, write.resource.strategy
+    current = await rest.current(write)
+    thing = rest.thing(resource, current)
     check_preconditions(resource, thing, deletion)
-    size = len(current.body)
-    attempt = AdmissionAttributes("DELETE", resource, namespace, name, None, thing, "", options, warn, size)
+    attempt = write.attempt("DELETE", None, thing, len(current.body))
     await rest.admission.mutate(attempt)
     await rest.admission.validate(attempt)
-    if (contents := strategy.contents(thing)) and not options.dry_run:
-        await _delete_contents(rest, contents, options)
-    strategy.check_delete(name)
+    if (contents := strategy.contents(thing)) and not write.options.dry_run:
+        await _delete_contents(rest, contents, write.options)
+    strategy.check_delete(write.name)
     before = _marks(thing)
     strategy.begin_deletion(thing, deletion, rest.clock.now())
     over = "deletionTimestamp" not in thing["metadata"] or is_over(resource, thing)
@@ -36,12 +33,12 @@ async def delete(
         return thing, over
     if over and strategy.graceful and _marks(thing) != before:
         # A watch shows the deletionTimestamp first, then DELETED.
-        await rest.put(resource, namespace, name, thing, current.revision)
-        current = rest.entry(resource, namespace, name)
+        await rest.put(write, thing, current.revision)
+        current = rest.entry(resource, write.namespace, write.name)
     if over:
-        await rest.remove(resource, namespace, name, thing, current)
+        await rest.remove(write, thing, current)
     elif msgspec.json.encode(thing) != current.body:
-        await rest.put(resource, namespace, name, thing, current.revision)
+        await rest.put(write, thing, current.revision)
     return thing, over
 
 
@@ -58,9 +55,8 @@ async def _delete_contents(rest: "Rest", storage_key: str, options: Options) -> 
             continue
         # In the stored version, so that nothing must be converted.
         metadata = stored["metadata"]
-        await rest.delete(
-            custom(kind, version), metadata.get("namespace", ""), metadata["name"], DeleteOptions(), options
-        )
+        write = Write(custom(kind, version), metadata.get("namespace", ""), metadata["name"], options)
+        await rest.delete(write, DeleteOptions())
 
 
 def check_preconditions(resource: Resource, thing: JsonObject, deletion: DeleteOptions) -> None:

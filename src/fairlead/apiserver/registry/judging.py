@@ -4,41 +4,38 @@ from collections.abc import Iterable
 
 from fairlead.apiserver.failures import invalid
 from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.request.options import Warn
 from fairlead.apiserver.schema.shape import forget_empty
 from fairlead.apiserver.validation import registry as validate
 from fairlead.apiserver.validation import warnings
 
 
-def judge(
-    resource: Resource, thing: JsonObject, old: JsonObject | None, warn: Warn, subresource: str = "",
-    *, has_empty: bool = False,
-) -> None:  # fmt: skip
+def judge(write: Write, thing: JsonObject, old: JsonObject | None, *, has_empty: bool) -> None:
     """Raises a Failure where it is invalid; warns of what is valid and discouraged."""
-    _check(resource, thing, old, subresource)
-    for text in _warnings(resource, thing, old, subresource):
-        warn(text)
+    _check(write.resource, thing, old, write.subresource)
+    for text in _warnings(write.resource, thing, old, write.subresource):
+        write.warn(text)
     if has_empty:
-        forget_empty(resource.schema, thing)
+        forget_empty(write.resource.schema, thing)
 
 
-def _check(resource: Resource, thing: JsonObject, old: JsonObject | None, subresource: str = "") -> None:
-    name = thing["metadata"].get("name", "")
+def _check(resource: Resource, thing: JsonObject, old: JsonObject | None, subresource: str) -> None:
+    kind = (resource.group, resource.version, resource.kind)
     if resource.custom is not None:
         found = resource.custom.validate(resource.version, thing, old, subresource)
     elif old is None:
-        found = validate.validate_create(resource.group, resource.version, resource.kind, thing)
+        found = validate.validate_create(*kind, thing)
     elif subresource == "status":
-        found = validate.validate_status(resource.group, resource.version, resource.kind, thing, old)
+        found = validate.validate_status(*kind, thing, old)
     elif subresource:
         return
     else:
-        found = validate.validate_update(resource.group, resource.version, resource.kind, thing, old)
+        found = validate.validate_update(*kind, thing, old)
     if found:
         group = resource.strategy.storage_group(resource.group)
-        kind = thing["kind"] if resource.custom is not None else resource.kind
-        raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found])
+        called = thing["kind"] if resource.custom is not None else resource.kind
+        raise invalid(group, called, thing["metadata"].get("name", ""), *found)
 
 
 def _warnings(resource: Resource, thing: JsonObject, old: JsonObject | None, subresource: str) -> Iterable[str]:

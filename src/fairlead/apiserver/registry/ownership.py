@@ -2,19 +2,16 @@
 
 from datetime import datetime
 
-from fairlead.apiserver.failures import (
-    Failure,
-)
+from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.fields import managed
 from fairlead.apiserver.fields.elements import ApplyError
 from fairlead.apiserver.fields.sets import tree_of
 from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.versions import Versions
 from fairlead.apiserver.request.options import Options
-from fairlead.apiserver.schema.shape import (
-    Schema,
-)
+from fairlead.apiserver.schema.shape import Schema
 from fairlead.cluster.clock import rfc3339
 
 
@@ -36,24 +33,21 @@ def merged(
             subresource=subresource, force=options.force,
         )  # fmt: skip
     except managed.ApplyConflict as problem:
-        raise _apply_conflict(problem) from None
+        causes = [
+            {"reason": "FieldManagerConflict", "message": each.message, "field": each.field}
+            for each in problem.conflicts
+        ]
+        raise Failure(409, "Conflict", str(problem), {"causes": causes}) from None
     except ApplyError as problem:
         raise Failure(500, "", str(problem)) from None
 
 
-def record(
-    versions: Versions,
-    resource: Resource,
-    old: JsonObject | None,
-    thing: JsonObject,
-    options: Options,
-    subresource: str,
-    now: datetime,
-) -> None:
+def record(versions: Versions, write: Write, old: JsonObject | None, thing: JsonObject, now: datetime) -> None:
+    resource = write.resource
     try:
         fields = managed.record_update(
-            resource.schema, old, thing,
-            manager=options.manager, api_version=resource.api_version, time=rfc3339(now), subresource=subresource,
+            resource.schema, old, thing, manager=write.options.manager,
+            api_version=resource.api_version, time=rfc3339(now), subresource=write.subresource,
         )  # fmt: skip
     except ApplyError:
         return  # a value of the wrong shape has no owner: validation refuses it
@@ -61,7 +55,7 @@ def record(
         fields = []
     if resource.strategy.owners_per_version:
         fields = [each for each in fields if each["apiVersion"] == resource.api_version]
-    if subresource == "scale":
+    if write.subresource == "scale":
         fields = _split_scale(fields, old, thing, resource.api_version)
         if not (thing.get("spec") or {}).get("replicas"):
             fields = [each for each in fields if each.get("subresource") != "scale"]
@@ -103,10 +97,3 @@ def _split_scale(
         else:
             made.append(entry)
     return made
-
-
-def _apply_conflict(problem: managed.ApplyConflict) -> Failure:
-    causes = [
-        {"reason": "FieldManagerConflict", "message": each.message, "field": each.field} for each in problem.conflicts
-    ]
-    return Failure(409, "Conflict", str(problem), {"causes": causes})

@@ -17,11 +17,8 @@ class Reader:
         self.resources = resources
         self.versions = versions
 
-    def key(self, resource: Resource, namespace: str, name: str) -> str:
-        return f"{namespace}/{name}" if resource.namespaced else name
-
     def entry(self, resource: Resource, namespace: str, name: str) -> Entry:
-        found = self.store.get(resource.storage_key, self.key(resource, namespace, name))
+        found = self.store.get(resource.storage_key, resource.key(namespace, name))
         if found is None:
             raise not_found(resource.group, resource.plural, name)
         return found

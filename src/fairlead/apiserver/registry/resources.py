@@ -56,6 +56,13 @@ class Resource:
     def is_stored(self) -> bool:
         return "list" in self.verbs
 
+    def key(self, namespace: str, name: str) -> str:
+        return f"{namespace}/{name}" if self.namespaced else name
+
+    def key_prefix(self, namespace: str) -> str:
+        """What the keys of the objects of a namespace begin with; "" for those of all namespaces."""
+        return f"{namespace}/" if self.namespaced and namespace else ""
+
 
 # The same objects under two names, kept under one.
 _STORED_AS = {"/events": "events.k8s.io/events"}
@@ -66,11 +73,15 @@ class Resources:
         self._found: dict[tuple[str, str, str], Resource] = {}
         self._custom: dict[str, CustomKind] = {}
         for fact in load().resources:
-            self._add(built_in(fact, strategies))
+            self._add(_built_in(fact, strategies))
         self._built_in = frozenset(self._found)
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._found.get((group, version, plural))
+
+    def built_in(self, group: str, version: str, plural: str) -> Resource:
+        """One that is always there."""
+        return self._found[group, version, plural]
 
     def by_api_version(self, api_version: str, kind: str) -> Resource | None:
         group, _, version = api_version.rpartition("/")
@@ -113,7 +124,7 @@ class Resources:
         self._found[resource.group, resource.version, resource.plural] = resource
 
 
-def built_in(fact: ResourceFacts, strategies: Strategies) -> Resource:
+def _built_in(fact: ResourceFacts, strategies: Strategies) -> Resource:
     schema = for_kind(fact.group, fact.version, fact.kind)
     assert schema is not None, f"the facts know no type for {fact.kind}"
     place = f"{fact.group}/{fact.plural}"

@@ -14,21 +14,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.apiserver.failures import (
-    Failure,
-    already_exists,
-    bad_request,
-    conflict,
-    forbidden,
-    invalid,
-    not_found,
-)
+from fairlead.apiserver import failures
+from fairlead.apiserver.failures import Failure, already_exists, bad_request, conflict, forbidden, not_found
 from fairlead.apiserver.fields.patches import spent_patch, strategic_problem
 from fairlead.apiserver.heavy import Heavy
-from fairlead.apiserver.json_values import JsonObject, copied, token
+from fairlead.apiserver.json_values import JsonObject, copied, put, token
 from fairlead.apiserver.registry import apply as applying
 from fairlead.apiserver.registry import deletion
-from fairlead.apiserver.registry.attributes import Admission, AdmissionAttributes
+from fairlead.apiserver.registry.attributes import Admission, Write
 from fairlead.apiserver.registry.decoding import Draft, decoded, without_type
 from fairlead.apiserver.registry.deletion import is_over, storage_precondition
 from fairlead.apiserver.registry.judging import judge
@@ -39,10 +32,11 @@ from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.decoding import Undecodable
 from fairlead.apiserver.request.info import version_problem
-from fairlead.apiserver.request.options import DeleteOptions, Options, Warn, no_warning
+from fairlead.apiserver.request.options import DeleteOptions, Warn
 from fairlead.apiserver.schema import gates
 from fairlead.apiserver.schema.shape import Notes
 from fairlead.apiserver.storage.store import Entry, NamespaceFull, StaleWrite
+from fairlead.apiserver.validation import errors as field
 from fairlead.cluster.clock import Clock, rfc3339
 
 T = TypeVar("T")
@@ -67,11 +61,6 @@ class Overtaken(Failure):
 Permit = Callable[[], None]
 """Raises a Failure where the user may not."""
 
-
-def _permitted() -> None:
-    pass
-
-
 Observer = Callable[[Resource, JsonObject, bool], None]
 """Called after every write with the resource, the object as stored, and whether it still exists."""
 
@@ -90,70 +79,65 @@ class Rest(Reader):
                 for key, entry in self.store.items(resource.storage_key):
                     resource.strategy.release(key, msgspec.json.decode(entry.body))
 
+    async def current(self, write: Write) -> Entry:
+        """The object as it is stored, once it can be read in the version of the write."""
+        entry = self.entry(write.resource, write.namespace, write.name)
+        await self.ready(write.resource, entry)
+        return entry
+
     # -- creating -------------------------------------------------------------------------------------------
 
-    async def create(
-        self, resource: Resource, namespace: str, sent: Sent, options: Options, *, warn: Warn = no_warning
-    ) -> bytes:
+    async def create(self, write: Write, sent: Sent) -> bytes:
         run, size = self.heavy.run, len(sent.raw)
-        draft = await run(size, decoded, self.resources, resource, sent, options, warn)
-        metadata = self._metadata(resource, namespace, draft.thing)
+        draft = await run(size, decoded, self.resources, write, sent)
+        metadata = self._metadata(write, draft.thing)
         if metadata.get("resourceVersion"):
             raise Failure(500, "", "resourceVersion should not be set on objects to be created")
-        name = metadata.get("name", "")
-        _drop_double_owners(metadata, warn)
+        _drop_double_owners(metadata, write.warn)
         # managedFields are recorded before admission adds fields of its own.
-        await run(size, record, self.versions, resource, None, draft.thing, options, "", self.clock.now())
-        return await self._create(resource, namespace, name, draft, options, warn)
+        await run(size, record, self.versions, write, None, draft.thing, self.clock.now())
+        return await self._create(replace(write, name=metadata.get("name", "")), draft)
 
-    async def _create(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        draft: Draft,
-        options: Options,
-        warn: Warn,
-        permit: Permit = _permitted,
-    ) -> bytes:
-        thing = draft.thing
-        self._check_namespace(resource, namespace, name or thing["metadata"].get("generateName", ""))
-        attempt = AdmissionAttributes("CREATE", resource, namespace, name, thing, None, "", options, warn, draft.size)
+    async def _create(self, write: Write, draft: Draft, permit: Permit | None = None) -> bytes:
+        resource, thing = write.resource, draft.thing
+        self._check_namespace(write, write.name or thing["metadata"].get("generateName", ""))
+        attempt = write.attempt("CREATE", thing, None, draft.size)
         thing = await self.admission.mutate(attempt)
         metadata = thing["metadata"]
-        _drop_double_owners(metadata, warn, " after mutating admission happens")
+        _drop_double_owners(metadata, write.warn, " after mutating admission happens")
         if not metadata.get("name") and metadata.get("generateName"):
-            name = metadata["name"] = self._generated(resource, namespace, metadata["generateName"])
-        key = self.key(resource, namespace, name)
+            metadata["name"] = self._generated(write, metadata["generateName"])
+            write = replace(write, name=metadata["name"])
         try:
             self._before_create(resource, thing, self.clock.now())
-            resource.strategy.allocate(key, thing, None)
-            size = _weight(resource, draft)
-            await self.heavy.run(size, judge, resource, thing, None, warn, has_empty=draft.has_empty)
-            permit()
-            await self.admission.validate(replace(attempt, name=name, thing=thing))
-            if name and self.store.get(resource.storage_key, key) is not None:
-                raise self._exists(resource, key, thing)
-            if options.dry_run:
+            resource.strategy.allocate(write.key, thing, None)
+            await self.heavy.run(_weight(resource, draft), judge, write, thing, None, has_empty=draft.has_empty)
+            if permit is not None:
+                permit()
+            await self.admission.validate(replace(attempt, name=write.name, thing=thing))
+            if write.name and self.store.get(resource.storage_key, write.key) is not None:
+                raise self._exists(write, thing)
+            if write.options.dry_run:
                 thing["metadata"].pop("resourceVersion", None)
                 return msgspec.json.encode(await self._as_if_kept(resource, thing))
-            return await self.put(resource, namespace, name, thing, None)
+            return await self.put(write, thing, None)
         finally:
-            self._release(resource, key)
+            self._release(write)
 
-    def _release(self, resource: Resource, key: str) -> None:
+    def _release(self, write: Write) -> None:
         """What was allocated for an object that was refused or only tried is free again."""
-        if resource.strategy.allocates:
-            resource.strategy.release(key, self.find(resource.storage_key, key))
+        strategy = write.resource.strategy
+        if strategy.allocates:
+            strategy.release(write.key, self.find(write.resource.storage_key, write.key))
 
-    def _exists(self, resource: Resource, key: str, thing: JsonObject) -> Failure:
+    def _exists(self, write: Write, thing: JsonObject) -> Failure:
         """The conflict with an object of this name, which may be being deleted."""
-        metadata = thing["metadata"]
+        resource, metadata = write.resource, thing["metadata"]
         failure = already_exists(resource.group, resource.plural, metadata["name"])
         if metadata.get("generateName"):
             message = f"{failure.message}, the server was not able to generate a unique name for the object"
             failure = Failure(409, "AlreadyExists", message, failure.details, retry_after_s=1)
-        if ((self.find(resource.storage_key, key) or {}).get("metadata") or {}).get("deletionTimestamp"):
+        if ((self.find(resource.storage_key, write.key) or {}).get("metadata") or {}).get("deletionTimestamp"):
             failure.message = f"object is being deleted: {failure.message}"
         return failure
 
@@ -173,14 +157,16 @@ class Rest(Reader):
         gates.drop(resource.group, resource.kind, thing, None)
         resource.strategy.prepare_create(thing)
 
-    def _generated(self, resource: Resource, namespace: str, prefix: str) -> str:
+    def _generated(self, write: Write, prefix: str) -> str:
+        resource = write.resource
         for _ in range(8):
             name = prefix[:58] + "".join(secrets.choice(_SUFFIX) for _ in range(5))
-            if self.store.get(resource.storage_key, self.key(resource, namespace, name)) is None:
+            if self.store.get(resource.storage_key, resource.key(write.namespace, name)) is None:
                 return name
         raise already_exists(resource.group, resource.plural, prefix)
 
-    def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+    def _check_namespace(self, write: Write, name: str) -> None:
+        resource, namespace = write.resource, write.namespace
         if not resource.namespaced:
             return
         found = self.find("/namespaces", namespace)
@@ -200,87 +186,62 @@ class Rest(Reader):
 
     # -- changing -------------------------------------------------------------------------------------------
 
-    async def update(
-        self, resource: Resource, namespace: str, name: str, sent: Sent, options: Options, subresource: str = "",
-        *, warn: Warn = no_warning,
-    ) -> bytes:  # fmt: skip
-        return await self.until_written(
-            lambda: self._update(resource, namespace, name, sent, options, subresource, warn)
-        )
+    async def update(self, write: Write, sent: Sent) -> bytes:
+        return await self.until_written(lambda: self._update(write, sent))
 
-    async def _update(
-        self, resource: Resource, namespace: str, name: str, sent: Sent, options: Options, subresource: str, warn: Warn
-    ) -> bytes:
-        current = self.entry(resource, namespace, name)
-        await self.ready(resource, current)
+    async def _update(self, write: Write, sent: Sent) -> bytes:
+        current = await self.current(write)
         size = max(len(sent.raw), len(current.body))
-        draft = await self.heavy.run(size, decoded, self.resources, resource, sent, options, warn, size=size)
-        metadata = self._metadata(resource, namespace, draft.thing)
-        check_name(metadata, name)
-        if not metadata.get("resourceVersion") and not subresource and self._is_guarded(resource):
-            raise _unguarded(resource, name)
-        self._check_version(resource, metadata, name, current)
-        _drop_double_owners(metadata, warn)
-        return await self._replace(resource, namespace, name, current, draft, options, subresource, warn)
+        draft = await self.heavy.run(size, decoded, self.resources, write, sent, size=size)
+        metadata = self._metadata(write, draft.thing)
+        check_name(metadata, write.name)
+        self._check_version(write, metadata, current, is_guarded=not write.subresource)
+        _drop_double_owners(metadata, write.warn)
+        return await self._replace(write, current, draft)
 
     @staticmethod
-    def _is_guarded(resource: Resource) -> bool:
-        """Whether an update must say which version it replaces."""
-        return resource.custom is not None or resource.strategy.guarded
-
-    @staticmethod
-    def _check_uid(resource: Resource, metadata: JsonObject, name: str, current: Entry) -> None:
+    def _check_uid(write: Write, metadata: JsonObject, current: Entry) -> None:
         uid = metadata.get("uid")
         if uid and uid != current.uid:
-            cause = ("FieldValueInvalid", f'Invalid value: "{uid}": field is immutable', "metadata.uid")
-            raise invalid(resource.group, resource.kind, name, [cause, cause])
+            error = field.invalid("metadata.uid", uid, "field is immutable")
+            raise failures.invalid(write.resource.group, write.resource.kind, write.name, error, error)
 
     @staticmethod
-    def _check_version(resource: Resource, metadata: JsonObject, name: str, current: Entry) -> None:
-        version = metadata.get("resourceVersion")
+    def _check_version(write: Write, metadata: JsonObject, current: Entry, *, is_guarded: bool) -> None:
+        """`is_guarded`: whether a kind that insists on it must say which version is replaced."""
+        resource, version = write.resource, metadata.get("resourceVersion")
+        if not version and is_guarded and (resource.custom is not None or resource.strategy.guarded):
+            error = field.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise failures.invalid(resource.group, resource.plural, write.name, error)
         if version and (problem := version_problem(version)):
             raise Failure(500, "", f'strconv.ParseUint: parsing "{version}": {problem}')
         if version and version != "0" and version != str(current.revision):
-            raise conflict(resource.group, resource.plural, name)
+            raise conflict(resource.group, resource.plural, write.name)
 
     async def change(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        changed: Callable[[JsonObject], Any],
-        options: Options,
-        subresource: str = "",
-        *,
-        patch: Sent = NOTHING,
-        is_strategic: bool = False,
-        warn: Warn = no_warning,
+        self, write: Write, changed: Callable[[JsonObject], Any], *, patch: Sent = NOTHING, is_strategic: bool = False
     ) -> bytes:
         """Apply a patch to the current object, again if another write comes in between.
 
         `changed` applies it; `patch` is what was sent, for complaints about it.
         """
+        resource = write.resource
 
         async def change() -> bytes:
-            current = self.entry(resource, namespace, name)
-            await self.ready(resource, current)
+            current = await self.current(write)
             old, size = self.thing(resource, current), max(len(patch.raw), len(current.body))
             spent = functools.partial(spent_patch, resource.schema, old, patch.value) if is_strategic else None
 
             def patched() -> Draft:
                 result = replace(patch, value=changed(copied(old)))
-                return decoded(
-                    self.resources, resource, result, options, warn, size=size, patched=True, strategic=spent
-                )
+                return decoded(self.resources, write, result, size=size, patched=True, strategic=spent)
 
             draft = await self.heavy.run(size, patched)
-            metadata = self._metadata(resource, namespace, draft.thing)
-            check_name(metadata, name)
-            self._check_uid(resource, metadata, name, current)
-            if not metadata.get("resourceVersion") and self._is_guarded(resource):
-                raise _unguarded(resource, name)
-            self._check_version(resource, metadata, name, current)
-            return await self._replace(resource, namespace, name, current, draft, options, subresource, warn)
+            metadata = self._metadata(write, draft.thing)
+            check_name(metadata, write.name)
+            self._check_uid(write, metadata, current)
+            self._check_version(write, metadata, current, is_guarded=True)
+            return await self._replace(write, current, draft)
 
         return await self.until_written(change)
 
@@ -297,147 +258,88 @@ class Rest(Reader):
                 if self.clock.elapsed_s() >= ends_at_s:
                     raise
 
-    async def apply(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        sent: Sent,
-        options: Options,
-        subresource: str = "",
-        *,
-        warn: Warn = no_warning,
-        permit_create: Permit = _permitted,
-    ) -> tuple[bytes, bool]:
+    async def apply(self, write: Write, sent: Sent, permit_create: Permit) -> tuple[bytes, bool]:
         """Server-side apply; True when that created the object, which `permit_create` may refuse."""
 
-        async def write() -> tuple[bytes, bool]:
+        async def apply() -> tuple[bytes, bool]:
             value = await self.heavy.run(len(sent.raw), copied, sent.value)
-            copy = replace(sent, value=value)
-            return await self._apply(resource, namespace, name, copy, options, subresource, warn, permit_create)
+            return await self._apply(write, replace(sent, value=value), permit_create)
 
-        return await self.until_written(write)
+        return await self.until_written(apply)
 
-    async def _apply(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        sent: Sent,
-        options: Options,
-        subresource: str,
-        warn: Warn,
-        permit_create: Permit,
-    ) -> tuple[bytes, bool]:
+    async def _apply(self, write: Write, sent: Sent, permit_create: Permit) -> tuple[bytes, bool]:
+        resource, run = write.resource, self.heavy.run
         applied: JsonObject = sent.value
-        current = self.store.get(resource.storage_key, self.key(resource, namespace, name))
+        current = self.store.get(resource.storage_key, write.key)
         size = max(len(sent.raw), 0 if current is None else len(current.body))
-        if current is None and subresource:
-            raise not_found(resource.group, resource.plural, name)
-        await self.heavy.run(size, applying.check, resource, applied)
+        if current is None and write.subresource:
+            raise not_found(resource.group, resource.plural, write.name)
+        await run(size, applying.check, resource, applied)
         metadata = applied["metadata"] = applied.get("metadata") or {}
         if metadata.get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
-        if current is not None:
-            await self.ready(resource, current)
-        live = None if current is None else self.thing(resource, current)
+        live = None
         if current is None:
             metadata.pop("resourceVersion", None)
         else:
-            self._check_version(resource, metadata, name, current)
-            self._check_uid(resource, metadata, name, current)
-        merged = await self.heavy.run(
+            await self.ready(resource, current)
+            live = self.thing(resource, current)
+            self._check_version(write, metadata, current, is_guarded=False)
+            self._check_uid(write, metadata, current)
+        merged = await run(
             size, merged_with,
-            resource.schema, live, applied, options, api_version=resource.api_version, now=self.clock.now(),
-            subresource=subresource,
+            resource.schema, live, applied, write.options, api_version=resource.api_version, now=self.clock.now(),
+            subresource=write.subresource,
         )  # fmt: skip
         try:
-            draft = await self.heavy.run(
-                size, decoded, self.resources, resource, Sent(merged), options, warn, size=size
-            )
+            draft = await run(size, decoded, self.resources, write, Sent(merged), size=size)
         except Undecodable as failure:
             raise _unconvertible(resource, merged, failure.why) from None
-        check_name(self._metadata(resource, namespace, draft.thing), name)
+        check_name(self._metadata(write, draft.thing), write.name)
         if current is not None:
-            body = await self._replace(
-                resource, namespace, name, current, draft, options, subresource, warn, recorded=True
-            )
-            return body, False
+            return await self._replace(write, current, draft, recorded=True), False
         if not draft.thing["metadata"].get("managedFields"):
             draft.thing["metadata"].pop("managedFields", None)
         try:
-            body = await self._create(resource, namespace, name, draft, options, warn, permit_create)
+            return await self._create(write, draft, permit_create), True
         except Failure as failure:
             if failure.reason != "AlreadyExists":
                 raise
             raise Overtaken(failure) from None
-        return body, True
 
-    async def replaced(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        current: Entry,
-        thing: JsonObject,
-        options: Options,
-        subresource: str,
-        warn: Warn,
-    ) -> bytes:
+    async def replaced(self, write: Write, current: Entry, thing: JsonObject) -> bytes:
         """Write an object whose managedFields are up to date."""
-        draft = Draft(thing, len(current.body))
-        return await self._replace(resource, namespace, name, current, draft, options, subresource, warn, recorded=True)
+        return await self._replace(write, current, Draft(thing, len(current.body)), recorded=True)
 
-    async def _replace(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        current: Entry,
-        draft: Draft,
-        options: Options,
-        subresource: str,
-        warn: Warn,
-        recorded: bool = False,
-    ) -> bytes:
+    async def _replace(self, write: Write, current: Entry, draft: Draft, recorded: bool = False) -> bytes:
+        resource, strategy, run = write.resource, write.resource.strategy, self.heavy.run
         old, thing = self.thing(resource, current), draft.thing
-        self._keep_identity(resource, thing, old, name)
+        self._keep_identity(write, thing, old)
         now = self.clock.now()
-        self._split_status(resource, thing, old, subresource)
+        self._split_status(write, thing, old)
         if not recorded:
-            await self.heavy.run(draft.size, record, self.versions, resource, old, thing, options, subresource, now)
-        attempt = AdmissionAttributes(
-            "UPDATE", resource, namespace, name, thing, old, subresource, options, warn, draft.size
-        )
+            await run(draft.size, record, self.versions, write, old, thing, now)
+        attempt = write.attempt("UPDATE", thing, old, draft.size)
         thing = await self.admission.mutate(attempt)
-        _drop_double_owners(thing["metadata"], warn, " after mutating admission happens")
+        _drop_double_owners(thing["metadata"], write.warn, " after mutating admission happens")
         gates.drop(resource.group, resource.kind, thing, old)
         try:
-            if not subresource:
-                resource.strategy.prepare_update(thing, old)
-                resource.strategy.allocate(self.key(resource, namespace, name), thing, old)
-            if resource.strategy.counts_changes and _desired(thing) != _desired(old):
+            if not write.subresource:
+                strategy.prepare_update(thing, old)
+                strategy.allocate(write.key, thing, old)
+            if strategy.counts_changes and _desired(thing) != _desired(old):
                 thing["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-            size = _weight(resource, draft)
-            await self.heavy.run(size, judge, resource, thing, old, warn, subresource, has_empty=draft.has_empty)
+            await run(_weight(resource, draft), judge, write, thing, old, has_empty=draft.has_empty)
             await self.admission.validate(replace(attempt, thing=thing))
-            return await self._write(resource, namespace, name, current, thing, old, options)
+            return await self._write(write, current, thing, old)
         finally:
-            self._release(resource, self.key(resource, namespace, name))
+            self._release(write)
 
-    async def _write(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        current: Entry,
-        thing: JsonObject,
-        old: JsonObject,
-        options: Options,
-    ) -> bytes:
+    async def _write(self, write: Write, current: Entry, thing: JsonObject, old: JsonObject) -> bytes:
         """A changed object into the store, or out of it where that was the last finalizer."""
+        resource = write.resource
         thing["metadata"]["resourceVersion"] = str(current.revision)
-        if options.dry_run:
+        if write.options.dry_run:
             return msgspec.json.encode(await self._as_if_kept(resource, thing))
         if _is_unchanged(thing, old) and await self._is_kept_so(resource, thing, current):
             await self.store.settled()
@@ -445,24 +347,23 @@ class Rest(Reader):
             return self.body(resource, current)
         if is_over(resource, thing):
             body = msgspec.json.encode(thing)
-            await self.remove(resource, namespace, name, thing, current)
+            await self.remove(write, thing, current)
             return body
-        return await self.put(resource, namespace, name, thing, current.revision)
+        return await self.put(write, thing, current.revision)
 
-    def _keep_identity(self, resource: Resource, thing: JsonObject, old: JsonObject, name: str) -> None:
-        metadata, before = thing["metadata"], old["metadata"]
+    def _keep_identity(self, write: Write, thing: JsonObject, old: JsonObject) -> None:
+        resource, metadata, before = write.resource, thing["metadata"], old["metadata"]
         if metadata.get("uid") and metadata["uid"] != before["uid"]:
             why = storage_precondition(resource, before, "UID", metadata["uid"], before["uid"])
-            raise conflict(resource.group, resource.plural, name, why)
+            raise conflict(resource.group, resource.plural, write.name, why)
         for kept in _IMMUTABLE_META:
-            metadata.pop(kept, None)
-            if kept in before:
-                metadata[kept] = before[kept]
+            put(metadata, kept, before)
         if "managedFields" not in metadata and "managedFields" in before:
             metadata["managedFields"] = copied(before["managedFields"])
 
-    def _split_status(self, resource: Resource, thing: JsonObject, old: JsonObject, subresource: str) -> None:
-        if subresource == "status":
+    def _split_status(self, write: Write, thing: JsonObject, old: JsonObject) -> None:
+        strategy = write.resource.strategy
+        if write.subresource == "status":
             status = thing.get("status")
             metadata = thing["metadata"]
             for name in [name for name in thing if name not in ("apiVersion", "kind", "metadata")]:
@@ -470,52 +371,47 @@ class Rest(Reader):
             thing.update({name: copied(value) for name, value in old.items() if name not in ("metadata", "status")})
             if status is not None:
                 thing["status"] = status
-            for kept in resource.strategy.status_keeps:
+            for kept in strategy.status_keeps:
                 metadata.pop(kept, None)
                 if kept in old["metadata"]:
                     metadata[kept] = copied(old["metadata"][kept])
-            resource.strategy.prepare_status(thing, old)
-        elif not subresource and resource.has_status:
+            strategy.prepare_status(thing, old)
+        elif not write.subresource and write.resource.has_status:
             thing.pop("status", None)
             if "status" in old:
                 thing["status"] = copied(old["status"])
 
     # -- deleting -------------------------------------------------------------------------------------------
 
-    async def delete(
-        self, resource: Resource, namespace: str, name: str, delete_options: DeleteOptions, options: Options,
-        *, warn: Warn = no_warning,
-    ) -> tuple[JsonObject, bool]:  # fmt: skip
+    async def delete(self, write: Write, delete_options: DeleteOptions) -> tuple[JsonObject, bool]:
         """The object after the delete, and whether it is gone."""
-        return await self.until_written(
-            lambda: deletion.delete(self, resource, namespace, name, delete_options, options, warn)
-        )
+        return await self.until_written(lambda: deletion.delete(self, write, delete_options))
 
     # -- steps ----------------------------------------------------------------------------------------------
 
-    def _metadata(self, resource: Resource, namespace: str, thing: JsonObject) -> JsonObject:
+    @staticmethod
+    def _metadata(write: Write, thing: JsonObject) -> JsonObject:
         metadata: JsonObject = thing["metadata"]
-        if resource.namespaced:
-            check_namespace(metadata, namespace)
-            metadata["namespace"] = namespace
+        if write.resource.namespaced:
+            check_namespace(metadata, write.namespace)
+            metadata["namespace"] = write.namespace
         else:
             metadata.pop("namespace", None)
         return metadata
 
-    async def put(
-        self, resource: Resource, namespace: str, name: str, thing: JsonObject, expected: int | None
-    ) -> bytes:
-        key = self.key(resource, namespace, name)
+    async def put(self, write: Write, thing: JsonObject, expected: int | None) -> bytes:
+        resource = write.resource
+        about = (resource.group, resource.plural, write.name)
         stored = await self._stored(resource, thing)
         try:
-            entry = self.store.put(resource.storage_key, key, stored, expected)
+            entry = self.store.put(resource.storage_key, write.key, stored, expected)
         except StaleWrite:
             if expected is None:
-                raise already_exists(resource.group, resource.plural, name) from None
-            raise Overtaken(conflict(resource.group, resource.plural, name)) from None
+                raise already_exists(*about) from None
+            raise Overtaken(conflict(*about)) from None
         except NamespaceFull as full:
-            raise forbidden(resource.group, resource.plural, name, f"{full}: delete what is not needed") from None
-        resource.strategy.release(key, stored)
+            raise forbidden(*about, f"{full}: delete what is not needed") from None
+        resource.strategy.release(write.key, stored)
         for observe in self._observers:
             observe(resource, stored, True)
         await self.store.settled()
@@ -523,13 +419,14 @@ class Rest(Reader):
         await self.ready(resource, entry)
         return self.body(resource, entry)
 
-    async def remove(self, resource: Resource, namespace: str, name: str, thing: JsonObject, current: Entry) -> None:
-        stored, key = await self._stored(resource, thing), self.key(resource, namespace, name)
+    async def remove(self, write: Write, thing: JsonObject, current: Entry) -> None:
+        resource = write.resource
+        stored = await self._stored(resource, thing)
         try:
-            self.store.delete(resource.storage_key, key, stored, current.revision)
+            self.store.delete(resource.storage_key, write.key, stored, current.revision)
         except StaleWrite:
-            raise Overtaken(conflict(resource.group, resource.plural, name)) from None
-        resource.strategy.release(key, None)
+            raise Overtaken(conflict(resource.group, resource.plural, write.name)) from None
+        resource.strategy.release(write.key, None)
         for observe in self._observers:
             observe(resource, stored, False)
         await self.store.settled()
@@ -563,11 +460,6 @@ class Rest(Reader):
 def _weight(resource: Resource, draft: Draft) -> int:
     """The cost of validating it, in bytes: its own, or what the rules of its kind are worth."""
     return draft.size if resource.custom is None else max(draft.size, resource.custom.weight(resource.version))
-
-
-def _unguarded(resource: Resource, name: str) -> Failure:
-    cause = ("FieldValueInvalid", "Invalid value: 0: must be specified for an update", "metadata.resourceVersion")
-    return invalid(resource.group, resource.plural, name, [cause])
 
 
 def _drop_double_owners(metadata: JsonObject, warn: Warn, when: str = "") -> None:

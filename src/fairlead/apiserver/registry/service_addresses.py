@@ -5,11 +5,13 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.apiserver.failures import Failure, internal, invalid
+from fairlead.apiserver.failures import internal, invalid
 from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation.core import services
-from fairlead.apiserver.validation.errors import Errors, bounded
-from fairlead.apiserver.validation.errors import invalid as invalid_field
+from fairlead.apiserver.validation.errors import Errors, FieldError, bounded
+
+_WITH_NODE_PORTS = ("NodePort", "LoadBalancer")
 
 
 class Addresses:
@@ -57,25 +59,24 @@ class Addresses:
                 spec["clusterIP"] = address = self._free_address(service["metadata"]["name"])
             elif is_new and self._taken.get(address, key) != key:
                 why = f"failed to allocate IP {address}: provided IP is already allocated"
-                raise _service_invalid(service, "spec.clusterIPs", [address], why)
+                _refuse(service, field.invalid("spec.clusterIPs", [address], why))
             elif is_new and not self._is_ours(address):
                 why = f"failed to allocate IP {address}: the provided network does not match the current range"
-                raise _service_invalid(service, "spec.clusterIPs", [address], why)
+                _refuse(service, field.invalid("spec.clusterIPs", [address], why))
             spec["clusterIPs"] = [address]
         spec.setdefault("ipFamilies", ["IPv4"])
         spec.setdefault("ipFamilyPolicy", "SingleStack")
-        if kind in ("NodePort", "LoadBalancer") and spec.get("allocateLoadBalancerNodePorts", True):
+        if kind in _WITH_NODE_PORTS and spec.get("allocateLoadBalancerNodePorts", True):
             for number, port in enumerate(spec.get("ports") or ()):
-                protocol = port.get("protocol", "TCP")
+                protocol, path = port.get("protocol", "TCP"), f"spec.ports[{number}].nodePort"
                 if not port.get("nodePort"):
                     port["nodePort"] = self._free_port(protocol)
                 elif is_new and port["nodePort"] not in self._ports:
-                    where, valid = f"spec.ports[{number}].nodePort", f"{self._ports[0]}-{self._ports[-1]}"
+                    valid = f"{self._ports[0]}-{self._ports[-1]}"
                     why = f"provided port is not in the valid range. The range of valid ports is {valid}"
-                    raise _service_invalid(service, where, port["nodePort"], why)
+                    _refuse(service, field.invalid(path, port["nodePort"], why))
                 elif self._ports_taken.get((protocol, port["nodePort"]), key) != key:
-                    where, why = f"spec.ports[{number}].nodePort", "provided port is already allocated"
-                    raise _service_invalid(service, where, port["nodePort"], why)
+                    _refuse(service, field.invalid(path, port["nodePort"], "provided port is already allocated"))
         self.learn(key, service)
 
     @staticmethod
@@ -83,35 +84,31 @@ class Addresses:
         """Which families a new Service is of; one without address or pods of its own may be of any."""
         spec = service["spec"]
         policy = spec.setdefault("ipFamilyPolicy", "RequireDualStack" if alone else "SingleStack")
-        errors = list(services.cluster_ips(spec))
-        _refuse(service, errors)
+        _refuse(service, *services.cluster_ips(spec))
+        errors: Errors = []
         given, families = spec.get("clusterIPs") or [], spec.get("ipFamilies") or []
         if policy == "SingleStack":
             for number, what in ((len(given), "cluster IPs"), (len(families), "IP families")):
                 if number == 2:
                     why = f"must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
-                    errors.append(invalid_field("spec.ipFamilyPolicy", policy, why))
+                    errors.append(field.invalid("spec.ipFamilyPolicy", policy, why))
         for index, address in enumerate(given):
             if index >= len(families) and ":" in address:
-                errors.append(
-                    invalid_field(f"spec.clusterIPs[{index}]", given, "IPv6 is not configured on this cluster")
-                )
-        _refuse(service, errors)
+                why = "IPv6 is not configured on this cluster"
+                errors.append(field.invalid(f"spec.clusterIPs[{index}]", given, why))
+        _refuse(service, *errors)
         families = families or ["IPv4"]
         if alone:
             if len(families) < 2 and policy != "SingleStack":
                 families = [families[0], "IPv6" if families[0] == "IPv4" else "IPv4"]
         else:
             if policy == "RequireDualStack":
-                errors.append(
-                    invalid_field(
-                        "spec.ipFamilyPolicy", policy, "this cluster is not configured for dual-stack services"
-                    )
-                )
+                why = "this cluster is not configured for dual-stack services"
+                errors.append(field.invalid("spec.ipFamilyPolicy", policy, why))
             for index, family in enumerate(families):
                 if family != "IPv4":
-                    errors.append(invalid_field(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
-            _refuse(service, errors)
+                    errors.append(field.invalid(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
+            _refuse(service, *errors)
         spec["ipFamilies"] = families
 
     def _is_ours(self, address: str) -> bool:
@@ -140,30 +137,26 @@ class Addresses:
 def drop_what_the_type_has_not(new: JsonObject, old: JsonObject) -> None:
     """Remove what was allocated for the Service's former type, unless the request changed it."""
     spec, before = new["spec"], old["spec"]
-    kinds = {"NodePort", "LoadBalancer"}
+    had, has = (each.get("type") in _WITH_NODE_PORTS for each in (before, spec))
 
-    def same(name: str) -> bool:
-        return bool(spec.get(name) == before.get(name))
+    def drop(*names: str) -> None:
+        if all(spec.get(name) == before.get(name) for name in names):
+            for name in names:
+                spec.pop(name, None)
 
     if spec.get("type") == "ExternalName" != before.get("type"):
-        if same("clusterIP") and same("clusterIPs"):
-            spec.pop("clusterIP", None)
-            spec.pop("clusterIPs", None)
-        for name in ("ipFamilies", "ipFamilyPolicy"):
-            if same(name):
-                spec.pop(name, None)
-    if before.get("type") in kinds and spec.get("type") not in kinds:
-        if [each.get("nodePort") for each in spec.get("ports") or ()] == [
-            each.get("nodePort") for each in before.get("ports") or ()
-        ]:
+        drop("clusterIP", "clusterIPs")
+        drop("ipFamilies")
+        drop("ipFamilyPolicy")
+    if had and not has:
+        ports, were = ([port.get("nodePort") for port in each.get("ports") or ()] for each in (spec, before))
+        if ports == were:
             for port in spec.get("ports") or ():
                 port.pop("nodePort", None)
-        if same("externalTrafficPolicy"):
-            spec.pop("externalTrafficPolicy", None)
+        drop("externalTrafficPolicy")
     if before.get("type") == "LoadBalancer" != spec.get("type"):
         for name in ("allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort"):
-            if same(name):
-                spec.pop(name, None)
+            drop(name)
     if spec.get("type") != "LoadBalancer" and "status" in new:
         new["status"]["loadBalancer"] = {}
 
@@ -175,8 +168,7 @@ def keep_what_was_given(new: JsonObject, old: JsonObject) -> None:
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if not spec.get(name) and before.get(name):
                 spec[name] = copy.deepcopy(before[name])
-    kinds = {"NodePort", "LoadBalancer"}
-    if spec.get("type") in kinds and before.get("type") in kinds:
+    if spec.get("type") in _WITH_NODE_PORTS and before.get("type") in _WITH_NODE_PORTS:
         given = {each.get("name", ""): each.get("nodePort") for each in before.get("ports") or ()}
         used = {each.get("nodePort") for each in spec.get("ports") or ()}
         for port in spec.get("ports") or ():
@@ -185,15 +177,6 @@ def keep_what_was_given(new: JsonObject, old: JsonObject) -> None:
                 port["nodePort"] = known
 
 
-def _service_invalid(service: JsonObject, field: str, value: Any, why: str) -> Failure:
-    return _failure(service, [invalid_field(field, value, why)])
-
-
-def _refuse(service: JsonObject, errors: Errors) -> None:
+def _refuse(service: JsonObject, *errors: FieldError) -> None:
     if errors:
-        raise _failure(service, errors)
-
-
-def _failure(service: JsonObject, errors: Errors) -> Failure:
-    causes = [(each.type, each.message, each.field) for each in errors]
-    return invalid("", "Service", service["metadata"]["name"], causes)
+        raise invalid("", "Service", service["metadata"]["name"], *errors)

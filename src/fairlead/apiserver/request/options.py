@@ -1,7 +1,8 @@
 """The options of a request: what its query or a body of options says, and what is wrong with it."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from fairlead.apiserver.failures import bad_request, options_invalid
@@ -9,6 +10,8 @@ from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.request.info import User, is_true, whole_number
 from fairlead.apiserver.request.json_errors import quoted
 from fairlead.apiserver.schema.shape import DecodeError, decode, for_type
+from fairlead.apiserver.validation import errors as field
+from fairlead.apiserver.validation.errors import Causes, Errors, FieldError
 
 Validation = Literal["Ignore", "Warn", "Strict"]
 MAX_MANAGER_LENGTH: Final = 128
@@ -31,7 +34,7 @@ class Options:
     dry_run: bool = False
     validation: Validation = "Warn"
     force: bool = False
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The query's fieldManager and fieldValidation, passed to webhooks."""
 
 
@@ -46,18 +49,15 @@ class DeleteOptions:
     """By `orphanDependents: false`: the answer is 202 while the object is still there."""
 
 
-def manager_causes(manager: str) -> list[tuple[str, str, str]]:
-    causes = []
+def check_manager(manager: str) -> Causes:
     if len(manager) > MAX_MANAGER_LENGTH:
-        why = f"Too long: may not be more than {MAX_MANAGER_LENGTH} bytes"
-        causes.append(("FieldValueTooLong", why, "fieldManager"))
+        yield field.too_long("fieldManager", MAX_MANAGER_LENGTH)
     at = 0
     for character in manager:
         if not character.isprintable():
             why = f"Invalid value: {quoted(manager)}: invalid character U+{ord(character):04X} (at position {at})"
-            causes.append(("FieldValueInvalid", why, "fieldManager"))
+            yield FieldError("FieldValueInvalid", "fieldManager", why)
         at += len(character.encode("utf-8", "replace"))
-    return causes
 
 
 def agent_prefix(agent: str) -> str:
@@ -85,17 +85,16 @@ def parse_delete_options(sent: Any, query: Mapping[str, str]) -> DeleteOptions:
         raise bad_request(problem.why) from None
     preconditions = read.get("preconditions") or {}
     orphan, propagation = read.get("orphanDependents"), read.get("propagationPolicy", "")
-    causes = []
+    errors: Errors = []
     if orphan is not None and propagation:
-        why = f'Invalid value: "{propagation}": orphanDependents and deletionPropagation cannot be both set'
-        causes.append(("FieldValueInvalid", why, "propagationPolicy"))
+        why = "orphanDependents and deletionPropagation cannot be both set"
+        errors.append(field.invalid("propagationPolicy", propagation, why))
     if propagation not in ("", "Background", "Foreground", "Orphan"):
-        known = '"Foreground", "Background", "Orphan", "nil"'
-        why = f'Unsupported value: "{propagation}": supported values: {known}'
-        causes.append(("FieldValueNotSupported", why, "propagationPolicy"))
-    causes += dry_run_causes(read.get("dryRun") or ())
-    if causes:
-        raise options_invalid("DeleteOptions", causes)
+        known = ("Foreground", "Background", "Orphan", "nil")
+        errors.append(field.not_supported("propagationPolicy", propagation, known))
+    errors += check_dry_run(read.get("dryRun") or ())
+    if errors:
+        raise options_invalid("DeleteOptions", *errors)
     if orphan is not None:
         propagation = "Orphan" if orphan else "Background"
     grace = read.get("gracePeriodSeconds")
@@ -122,9 +121,6 @@ def _delete_query(query: Mapping[str, str]) -> JsonObject:
     return found
 
 
-def dry_run_causes(values: Iterable[str]) -> list[tuple[str, str, str]]:
-    listed = list(values)
-    if all(value == "All" for value in listed):
-        return []
-    shown = ",".join(f'"{value}"' for value in listed)
-    return [("FieldValueNotSupported", f'Unsupported value: [{shown}]: supported values: "All"', "dryRun")]
+def check_dry_run(values: Iterable[str]) -> Errors:
+    given = list(values)
+    return [] if set(given) <= {"All"} else [field.not_supported("dryRun", given, ("All",))]

@@ -38,15 +38,12 @@ def _webhooks(obj: Json, *, with_conditions: bool) -> Causes:
         )
         name = webhook.get("name", "")
         if name:
-            if name in seen:
-                yield field.duplicate(f"{path}.name", name)
-            seen.add(name)
+            yield from field.unique(seen, f"{path}.name", name)
 
 
 def _webhook(webhook: Json, path: str) -> Causes:
     yield from _name(webhook.get("name", ""), f"{path}.name")
-    for index, rule in enumerate(webhook.get("rules") or ()):
-        yield from _rule(rule, f"{path}.rules[{index}]")
+    yield from field.each(f"{path}.rules", webhook.get("rules"), _rule)
     yield from field.supported(f"{path}.failurePolicy", webhook.get("failurePolicy"), ("Fail", "Ignore"))
     yield from field.supported(f"{path}.matchPolicy", webhook.get("matchPolicy"), ("Equivalent", "Exact"))
     effects = webhook.get("sideEffects")

@@ -144,24 +144,22 @@ def _labels(given: Json, key: str) -> Errors:
 
 def _shown(versions: list[Json] | None) -> list[Json] | None:
     """The server prints its own struct."""
-    return (
-        None
-        if versions is None
-        else [
-            {
-                "Name": version.get("name", ""),
-                "Served": version.get("served", False),
-                "Storage": version.get("storage", False),
-                "Deprecated": version.get("deprecated", False),
-                "DeprecationWarning": version.get("deprecationWarning"),
-                "Schema": None,
-                "Subresources": None,
-                "AdditionalPrinterColumns": None,
-                "SelectableFields": None,
-            }
-            for version in versions
-        ]
-    )
+    if versions is None:
+        return None
+    return [
+        {
+            "Name": version.get("name", ""),
+            "Served": version.get("served", False),
+            "Storage": version.get("storage", False),
+            "Deprecated": version.get("deprecated", False),
+            "DeprecationWarning": version.get("deprecationWarning"),
+            "Schema": None,
+            "Subresources": None,
+            "AdditionalPrinterColumns": None,
+            "SelectableFields": None,
+        }
+        for version in versions
+    ]
 
 
 def _versions(given: list[Json] | None) -> Causes:
@@ -222,8 +220,7 @@ def _parts(version: Json, types: set[str], path: str, called: str, *, has_status
     if "subresources" in types and scale is not None:
         yield from _scale(scale, f"{path}.subresources.scale")
     if "additionalPrinterColumns" in types:
-        for at, column in enumerate(version.get("additionalPrinterColumns") or ()):
-            yield from _column(column, f"{path}.additionalPrinterColumns[{at}]")
+        yield from field.each(f"{path}.additionalPrinterColumns", version.get("additionalPrinterColumns"), _column)
     if "selectableFields" in types and version.get("selectableFields"):
         yield from _selectable(version["selectableFields"], schema, f"{path}.selectableFields")
 
@@ -250,9 +247,7 @@ def _selectable(fields: list[Json], schema: Json | None, path: str) -> Causes:
                 "are allowed."
             )
             yield field.invalid(here, where, text)
-        if where in seen:
-            yield field.duplicate(here, where)
-        seen.add(where)
+        yield from field.unique(seen, here, where)
     if len(seen) > _MOST_SELECTABLE:
         yield field.too_many(path, len(seen), _MOST_SELECTABLE)
 
@@ -360,23 +355,16 @@ def _is_supported(schema: Any) -> bool:
 
 def _forms(schema: Json, path: str) -> Errors:
     """The errors in the form of a schema's rules."""
-    rules = schema.get("x-kubernetes-validations") or ()
-    return [
-        each
-        for index, rule in enumerate(rules)
-        for each in _form(rule, schema, f"{path}.x-kubernetes-validations[{index}]")
-    ]
+    rules, here = schema.get("x-kubernetes-validations"), f"{path}.x-kubernetes-validations"
+    return list(field.each(here, rules, lambda rule, at: _form(rule, schema, at)))
 
 
 def _regular_expression(pattern: str, path: str) -> Errors:
     try:
         compiled(pattern)
     except BadPattern as problem:
-        return [
-            field.invalid(
-                path, pattern, f"must be a valid regular expression, but isn't: error parsing regexp: {problem}"
-            )
-        ]
+        text = f"must be a valid regular expression, but isn't: error parsing regexp: {problem}"
+        return [field.invalid(path, pattern, text)]
     return []
 
 

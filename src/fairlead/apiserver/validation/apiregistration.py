@@ -15,7 +15,7 @@ def api_service(new: Json, old: Json | None) -> Causes:
     group, version = spec.get("group") or "", spec.get("version") or ""
     if name != f"{version}.{group}":
         yield field.invalid("metadata.name", name, f'must be `spec.version+"."+spec.group`: "{version}.{group}"')
-    yield from (field.invalid("spec.group", group, problem) for problem in (names.subdomain(group) if group else ()))
+    yield from field.optional("spec.group", group, names.subdomain)
     yield from field.malformed("spec.version", version, names.label_1035)
     for key, most in (("groupPriorityMinimum", MOST_GROUP_PRIORITY), ("versionPriority", MOST_VERSION_PRIORITY)):
         number = spec.get(key, 0)

@@ -9,8 +9,6 @@ from fairlead.apiserver.validation.core.claims import claim_spec
 from fairlead.apiserver.validation.core.pods import annotations, template
 from fairlead.apiserver.validation.errors import Causes, Errors, Json
 
-_MISMATCH = "`selector` does not match template `labels`"
-
 
 def deployment(new: Json, old: Json | None) -> Errors:
     return [*_deployment_spec(new["spec"]), *_same_selector(new, old)]
@@ -48,21 +46,17 @@ def _selector_and_template(spec: Json, word: str) -> Causes:
 
 def _template(spec: Json, selector: Json | None, owner: str) -> Causes:
     given = spec.get("template") or {}
-    labels = (given.get("metadata") or {}).get("labels")
-    if selector != {} and not metadata.matches(selector, labels):
-        yield field.invalid("spec.template.metadata.labels", labels, _MISMATCH)
+    yield from metadata.template_labels(selector, given)
     yield from template(given, "spec.template")
     yield from _always(given, owner)
 
 
 def _always(given: Json, owner: str) -> Causes:
     pod = given.get("spec") or {}
-    if pod.get("restartPolicy") != "Always":
-        yield field.not_supported("spec.template.spec.restartPolicy", pod.get("restartPolicy"), ("Always",))
+    yield from field.supported("spec.template.spec.restartPolicy", pod.get("restartPolicy"), ("Always",))
     if "activeDeadlineSeconds" in pod:
-        yield field.forbidden(
-            "spec.template.spec.activeDeadlineSeconds", f"activeDeadlineSeconds in {owner} is not Supported"
-        )
+        text = f"activeDeadlineSeconds in {owner} is not Supported"
+        yield field.forbidden("spec.template.spec.activeDeadlineSeconds", text)
 
 
 def int_or_percent(value: Any, path: str) -> Errors:
@@ -88,9 +82,8 @@ def _deployment_strategy(strategy: Json) -> Causes:
     match strategy.get("type"):
         case "Recreate":
             if "rollingUpdate" in strategy:
-                yield field.forbidden(
-                    "spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'"
-                )
+                text = "may not be specified when strategy `type` is 'Recreate'"
+                yield field.forbidden("spec.strategy.rollingUpdate", text)
         case "RollingUpdate":
             path, rolling = "spec.strategy.rollingUpdate", strategy.get("rollingUpdate") or {}
             unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
@@ -128,9 +121,8 @@ def daemon_set(new: Json, old: Json | None) -> Causes:
     problems = list(metadata.selector(selector, "spec.selector"))
     yield from problems
     given = spec.get("template") or {}
-    labels = (given.get("metadata") or {}).get("labels")
-    if not problems and not metadata.matches(selector, labels):
-        yield field.invalid("spec.template.metadata.labels", labels, _MISMATCH)
+    if not problems:
+        yield from metadata.template_labels(selector, given)
     if selector is not None and not selector:
         yield field.invalid("spec.selector", {}, "empty selector is invalid for daemonset")
     yield from template(given, "spec.template")
@@ -147,10 +139,10 @@ def _daemon_strategy(strategy: Json) -> Errors:
         case "RollingUpdate":
             path, rolling = "spec.updateStrategy.rollingUpdate", strategy.get("rollingUpdate") or {}
             unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
-            found = int_or_percent(unavailable, f"{path}.maxUnavailable")
-            found += at_most_all(unavailable, f"{path}.maxUnavailable")
-            found += int_or_percent(surge, f"{path}.maxSurge")
-            found += at_most_all(surge, f"{path}.maxSurge")
+            found: Errors = []
+            for key in ("maxUnavailable", "maxSurge"):
+                found += int_or_percent(rolling.get(key), f"{path}.{key}")
+                found += at_most_all(rolling.get(key), f"{path}.{key}")
             if _amount(unavailable) and _amount(surge):
                 found.append(field.invalid(f"{path}.maxSurge", surge, "may not be set when maxUnavailable is non-zero"))
             elif not _amount(unavailable) and not _amount(surge):
@@ -192,16 +184,14 @@ def _stateful_set_spec(spec: Json, *, is_new: bool = True) -> Causes:
                 shown = {"Partition": rolling.get("partition", 0), "MaxUnavailable": rolling.get("maxUnavailable")}
                 yield field.invalid(f"{path}.rollingUpdate", shown, "only allowed for updateStrategy 'RollingUpdate'")
         case "RollingUpdate":
-            yield from field.nonnegative(
-                f"{path}.rollingUpdate.partition", (strategy.get("rollingUpdate") or {}).get("partition")
-            )
+            partition = (strategy.get("rollingUpdate") or {}).get("partition")
+            yield from field.nonnegative(f"{path}.rollingUpdate.partition", partition)
         case _:
             yield field.invalid(path, _printed(strategy), "must be 'RollingUpdate' or 'OnDelete'")
     for key in ("whenDeleted", "whenScaled"):
         retention = (spec.get("persistentVolumeClaimRetentionPolicy") or {}).get(key)
-        if retention not in ("Retain", "Delete"):
-            here = f"spec.persistentVolumeClaimRetentionPolicy.{key}"
-            yield field.not_supported(here, retention, ("Retain", "Delete"))
+        here = f"spec.persistentVolumeClaimRetentionPolicy.{key}"
+        yield from field.supported(here, retention, ("Retain", "Delete"))
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or () if is_new else ()):
         yield from claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
     for key in ("replicas", "minReadySeconds"):
@@ -224,8 +214,7 @@ def _stateful_set_spec(spec: Json, *, is_new: bool = True) -> Causes:
         yield field.without_detail("spec.selector", selector)
     else:
         meta = given.get("metadata") or {}
-        if selector != {} and not metadata.matches(selector, meta.get("labels")):
-            yield field.invalid("spec.template.metadata.labels", meta.get("labels"), _MISMATCH)
+        yield from metadata.template_labels(selector, given)
         yield from template(given, "spec.template")
         # The server validates the template twice here.
         yield from metadata.labels(meta.get("labels") or {}, "spec.template.labels")
@@ -257,9 +246,8 @@ def replication_controller(new: Json, old: Json | None) -> Causes:
     if given is None:
         yield field.required("spec.template")
         return
-    labels = (given.get("metadata") or {}).get("labels")
-    if selector and not metadata.matches({"matchLabels": selector}, labels):
-        yield field.invalid("spec.template.metadata.labels", labels, _MISMATCH)
+    if selector:
+        yield from metadata.template_labels({"matchLabels": selector}, given)
     yield from template(given, "spec.template")
     yield from _always(given, "ReplicationController")
 
@@ -303,9 +291,8 @@ def _collisions(new: Json, old: Json) -> Causes:
 def deployment_status(new: Json, old: Json) -> Causes:
     status = new.get("status") or {}
     parts = ("updatedReplicas", "readyReplicas", "availableReplicas")
-    yield from field.counts(
-        status, ("observedGeneration", "replicas", *parts, "unavailableReplicas", "terminatingReplicas")
-    )
+    others = ("unavailableReplicas", "terminatingReplicas")
+    yield from field.counts(status, ("observedGeneration", "replicas", *parts, *others))
     yield from field.nonnegative("status.collisionCount", status.get("collisionCount"))
     yield from _within(status, parts, "readyReplicas")
     count, before = status.get("collisionCount", 0), (old.get("status") or {}).get("collisionCount")

@@ -34,8 +34,7 @@ def autoscaler(new: Json, old: Json | None) -> Causes:
     is_kept = old is not None and all(target.get(key, "") == had.get(key, "") for key in ("apiVersion", "kind"))
     needs_group = target.get("kind") != "ReplicationController"
     yield from _reference(target, "spec.scaleTargetRef", needs_group=needs_group, any_version=is_kept)
-    for index, metric in enumerate(spec.get("metrics") or ()):
-        yield from _metric(metric, f"spec.metrics[{index}]")
+    yield from field.each("spec.metrics", spec.get("metrics"), _metric)
     if least == 0 and not {"Object", "External"} & {each.get("type") for each in spec.get("metrics") or ()}:
         detail = "must specify at least one Object or External metric to support scaling to zero replicas"
         yield field.forbidden("spec.metrics", detail)

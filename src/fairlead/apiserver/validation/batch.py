@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from fairlead.apiserver.request.selectors import labels_match
 from fairlead.apiserver.schema.internal import inside
 from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
@@ -12,7 +13,6 @@ from fairlead.apiserver.validation.core.pods import template
 from fairlead.apiserver.validation.errors import Causes, Errors, FieldError, Json
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_MISMATCH: Final = "`selector` does not match template `labels`"
 _COUNTS: Final = (
     "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
     "backoffLimitPerIndex", "maxFailedIndexes",
@@ -63,7 +63,7 @@ def _generated(spec: Json, meta: Json) -> Causes:
         elif labels[key] != value:
             yield field.invalid(f"{path}[{key}]", labels, f"must be '{value}'")
     good = not list(metadata.selector(spec["selector"], ""))
-    if good and not metadata.matches(spec["selector"], expected):
+    if good and not labels_match(spec["selector"], expected):
         yield field.invalid("spec.selector", spec["selector"], "`selector` not auto-generated")
 
 
@@ -73,9 +73,8 @@ def _selector(spec: Json) -> Causes:
     if selector is None:
         yield field.required("spec.selector")
     yield from problems
-    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
-    if not problems and not metadata.matches(selector, labels):
-        yield field.invalid("spec.template.metadata.labels", labels, _MISMATCH)
+    if not problems:
+        yield from metadata.template_labels(selector, spec.get("template") or {})
 
 
 def job_spec(spec: Json, path: str) -> Causes:
@@ -164,11 +163,8 @@ def _pod_conditions(patterns: Sequence[Json], path: str) -> Causes:
     for index, pattern in enumerate(patterns):
         here, kind, status = f"{path}[{index}]", pattern.get("type", ""), pattern.get("status", "")
         yield from field.malformed(f"{here}.type", kind, names.qualified)
-        if not status:
-            listed = " ".join(f'"{each}"' for each in _STATUSES)
-            yield field.required(f"{here}.status", f"valid values: [{listed}]")
-        elif status not in _STATUSES:
-            yield field.not_supported(f"{here}.status", status, _STATUSES)
+        listed = " ".join(f'"{each}"' for each in _STATUSES)
+        yield from field.one_of(f"{here}.status", status, _STATUSES, f"valid values: [{listed}]")
 
 
 def _exit_codes(codes: Json, containers: set[Any], path: str) -> Causes:
@@ -185,9 +181,7 @@ def _exit_codes(codes: Json, containers: set[Any], path: str) -> Causes:
     for index, value in enumerate(values):
         if operator == "In" and value == 0:
             yield field.invalid(f"{path}.values[{index}]", value, "must not be 0 for the In operator")
-        if value in seen:
-            yield field.duplicate(f"{path}.values[{index}]", value)
-        seen.add(value)
+        yield from field.unique(seen, f"{path}.values[{index}]", value)
     if values != sorted(values):
         yield field.invalid(f"{path}.values", values, "must be ordered")
 
@@ -247,11 +241,8 @@ def indexes_of(text: str, completions: int) -> tuple[int, str]:
 
 
 def _replacement(spec: Json, path: str) -> Errors:
-    policy = spec.get("podReplacementPolicy")
-    if policy is None:
-        return []
     allowed = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
-    return [] if policy in allowed else [field.not_supported(path, policy, allowed)]
+    return field.supported_if_set(path, spec.get("podReplacementPolicy"), allowed)
 
 
 def _on_update(new: Json, old: Json) -> Causes:
@@ -282,12 +273,10 @@ def _on_update(new: Json, old: Json) -> Causes:
 
 def _same_template(spec: Json, before: Json) -> Errors:
     """A suspended Job may still change the scheduling and resources of its pods."""
-    given, was = spec.get("template") or {}, before.get("template") or {}
-    if not before.get("suspend"):
-        if given == was:
-            return []
-        return [field.invalid("spec.template", inside("PodTemplateSpec", given), "field is immutable")]
-    return []
+    given = spec.get("template") or {}
+    if before.get("suspend") or given == (before.get("template") or {}):
+        return []
+    return [field.invalid("spec.template", inside("PodTemplateSpec", given), "field is immutable")]
 
 
 # --- a job's status ---------------------------------------------------------------------------------------------

@@ -114,6 +114,26 @@ def _in_go_order(value: Any) -> Any:
     return {key: _in_go_order(value[key]) for key in order if key in value}
 
 
+def unique(seen: set[Any], path: str, value: Hashable) -> Errors:
+    """Report a value that was seen before; else it is from now on."""
+    if value in seen:
+        return [duplicate(path, value)]
+    seen.add(value)
+    return []
+
+
+def between(path: str, value: int, least: int, most: int) -> Errors:
+    if least <= value <= most:
+        return []
+    return [invalid(path, value, f"must be between {least} and {most}, inclusive")]
+
+
+def each(path: str, items: Iterable[Any] | None, check: Callable[[Any, str], Causes]) -> Causes:
+    """What a check finds wrong with each item of a list, by the path of the item."""
+    for index, item in enumerate(items or ()):
+        yield from check(item, f"{path}[{index}]")
+
+
 def repeated(values: Iterable[Hashable]) -> Iterator[bool]:
     """For each value whether it occurred before."""
     seen: set[Hashable] = set()
@@ -136,9 +156,8 @@ def without_detail(path: str, value: Any) -> FieldError:
 
 def not_supported(path: str, value: Any, allowed: Iterable[str]) -> FieldError:
     supported = ", ".join(f'"{name}"' for name in allowed)
-    return FieldError(
-        "FieldValueNotSupported", path, f"Unsupported value: {shown(value)}: supported values: {supported}"
-    )
+    text = f"Unsupported value: {shown(value)}: supported values: {supported}"
+    return FieldError("FieldValueNotSupported", path, text)
 
 
 def forbidden(path: str, detail: str) -> FieldError:
@@ -155,15 +174,13 @@ def not_found(path: str, value: Any, detail: str = "") -> FieldError:
 
 
 def too_long(path: str, most: int) -> FieldError:
-    return FieldError(
-        "FieldValueTooLong", path, f"Too long: may not be more than {most} byte{'s' if most != 1 else ''}"
-    )
+    text = f"Too long: may not be more than {most} byte{'s' if most != 1 else ''}"
+    return FieldError("FieldValueTooLong", path, text)
 
 
 def too_many(path: str, count: int, most: int) -> FieldError:
-    return FieldError(
-        "FieldValueTooMany", path, f"Too many: {count}: must have at most {most} {'item' if most == 1 else 'items'}"
-    )
+    text = f"Too many: {count}: must have at most {most} item{'s' if most != 1 else ''}"
+    return FieldError("FieldValueTooMany", path, text)
 
 
 def immutable(path: str, new: Any, old: Any) -> Errors:
@@ -197,6 +214,15 @@ def supported_if_set(path: str, value: Any, allowed: Iterable[str]) -> Errors:
 def malformed(path: str, value: Any, check: Check) -> Errors:
     """What a check of `names` finds wrong with a value."""
     return [invalid(path, value, text) for text in check(value)]
+
+
+def malformed_if_set(path: str, value: Any, check: Check) -> Errors:
+    return [] if value is None else malformed(path, value, check)
+
+
+def optional(path: str, value: Any, check: Check) -> Errors:
+    """Well-formed by a check of `names`, unless it is absent or empty."""
+    return malformed(path, value, check) if value else []
 
 
 def mandatory(path: str, value: Any, check: Check, detail: str = "") -> Errors:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from fairlead.apiserver.request.selectors import labels_match
 from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.errors import Causes, Errors, Json
@@ -18,14 +19,9 @@ def on_create(metadata: Json, namespaced: bool, name_check: Check, core: bool = 
     """`core`: whether the kind's rules insist on finalizers with a prefix."""
     generate = metadata.get("generateName")
     if generate:
-        # A suffix is appended to generateName, so that it may end in a dash.
-        tried = generate[:-2] + "a" if generate.endswith("-") and len(generate) > 1 else generate
-        yield from (field.invalid("metadata.generateName", generate, text) for text in name_check(tried))
-    name = metadata.get("name")
-    if not name:
-        yield field.required("metadata.name", "name or generateName is required")
-    else:
-        yield from field.malformed("metadata.name", name, name_check)
+        problems = name_check(names.beginning(generate))
+        yield from (field.invalid("metadata.generateName", generate, text) for text in problems)
+    yield from field.mandatory("metadata.name", metadata.get("name"), name_check, "name or generateName is required")
     space = metadata.get("namespace")
     if namespaced:
         yield from field.mandatory("metadata.namespace", space, names.label)
@@ -50,11 +46,8 @@ def on_update(new: Json, old: Json, core: bool = True) -> Causes:
         extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
         if extra:
             listed = ", ".join(f'"{name}"' for name in extra)
-            yield field.forbidden(
-                "metadata.finalizers",
-                "no new finalizers can be added if the object is being deleted, "
-                f"found new finalizers []string{{{listed}}}",
-            )
+            text = "no new finalizers can be added if the object is being deleted, found new finalizers"
+            yield field.forbidden("metadata.finalizers", f"{text} []string{{{listed}}}")
     for key in _IMMUTABLE:
         if new.get(key) != old.get(key):
             value = new.get(key) if key.startswith("deletion") else new.get(key, "")
@@ -115,12 +108,9 @@ def _owners(owners: list[Json]) -> Causes:
         if owner.get("controller"):
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
             if len(controllers) > 1:
-                yield field.invalid(
-                    path,
-                    owners,
-                    "Only one reference can have Controller set to true. "
-                    f'Found "true" in references for {controllers[-2]} and {controllers[-1]}',
-                )
+                both = f"{controllers[-2]} and {controllers[-1]}"
+                text = f'Only one reference can have Controller set to true. Found "true" in references for {both}'
+                yield field.invalid(path, owners, text)
 
 
 def _finalizers(finalizers: Any, core: bool) -> Causes:
@@ -166,22 +156,9 @@ def selector(given: Json | None, path: str) -> Causes:
             yield from field.malformed(f"{here}.values[{at}]", value, names.label_value)
 
 
-def matches(given: Json | None, found: Json | None) -> bool:
-    """Whether a label selector selects labels; an empty one selects all, none selects nothing."""
-    if given is None:
-        return False
-    have = found or {}
-    if any(have.get(key) != value for key, value in (given.get("matchLabels") or {}).items()):
-        return False
-    for expression in given.get("matchExpressions") or ():
-        key, values = expression.get("key"), expression.get("values") or ()
-        match expression.get("operator"):
-            case "In" if key not in have or have[key] not in values:
-                return False
-            case "NotIn" if key in have and have[key] in values:
-                return False
-            case "Exists" if key not in have:
-                return False
-            case "DoesNotExist" if key in have:
-                return False
-    return True
+def template_labels(given: Json | None, template: Json) -> Errors:
+    """The labels of a template must be selected by the selector of its owner."""
+    labels = (template.get("metadata") or {}).get("labels")
+    if labels_match(given, labels or {}):
+        return []
+    return [field.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")]

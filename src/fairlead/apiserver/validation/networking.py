@@ -17,11 +17,8 @@ def ingress(new: Json, old: Json | None) -> Causes:
         yield field.invalid("spec", None, "either `defaultBackend` or `rules` must be specified")
     if backend is not None:
         yield from _backend(backend, "spec.defaultBackend")
-    for index, rule in enumerate(rules):
-        yield from _rule(rule, f"spec.rules[{index}]")
-    name = spec.get("ingressClassName")
-    if name is not None:
-        yield from field.malformed("spec.ingressClassName", name, names.subdomain)
+    yield from field.each("spec.rules", rules, _rule)
+    yield from field.malformed_if_set("spec.ingressClassName", spec.get("ingressClassName"), names.subdomain)
 
 
 def _rule(rule: Json, path: str) -> Causes:
@@ -63,11 +60,9 @@ def _backend(backend: Json, path: str) -> Causes:
         if port.get("name") and port.get("number"):
             yield field.invalid(path, "", "cannot set both port name & port number")
         elif port.get("name"):
-            here = f"{path}.service.port.name"
-            yield from field.malformed(here, port["name"], names.port_name)
+            yield from field.malformed(f"{path}.service.port.name", port["name"], names.port_name)
         elif port.get("number"):
-            here = f"{path}.service.port.number"
-            yield from field.malformed(here, port["number"], names.port_number)
+            yield from field.malformed(f"{path}.service.port.number", port["number"], names.port_number)
         else:
             yield field.required(path, "port name or number is required")
 
@@ -84,25 +79,20 @@ def _ingress_class(obj: Json) -> Causes:
 
 
 def _class_parameters(given: Json, path: str) -> Causes:
-    if given.get("apiGroup") is not None:
-        yield from field.malformed(f"{path}.apiGroup", given["apiGroup"], names.subdomain)
+    yield from field.malformed_if_set(f"{path}.apiGroup", given.get("apiGroup"), names.subdomain)
     for key in ("kind", "name"):
         yield from field.mandatory(f"{path}.{key}", given.get(key, ""), names.path_segment)
     scope, space = given.get("scope"), given.get("namespace")
     if scope is None:
         yield field.required(f"{path}.scope")
-        return
-    if scope not in ("Cluster", "Namespace"):
+    elif scope not in ("Cluster", "Namespace"):
         yield field.not_supported(f"{path}.scope", scope, ("Cluster", "Namespace"))
-        return
-    if scope == "Namespace":
-        if space is None:
-            yield field.required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
-            return
-        yield from field.malformed(f"{path}.namespace", space, names.label)
-        return
-    if space is not None:
+    elif scope == "Cluster" and space is not None:
         yield field.forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
+    elif scope == "Namespace" and space is None:
+        yield field.required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
+    elif scope == "Namespace":
+        yield from field.malformed(f"{path}.namespace", space, names.label)
 
 
 def ingress_class(new: Json, old: Json | None) -> Causes:
@@ -121,10 +111,8 @@ def network_policy(new: Json, old: Json | None) -> Causes:
     for direction, side in (("ingress", "from"), ("egress", "to")):
         for index, rule in enumerate(spec.get(direction) or ()):
             path = f"spec.{direction}[{index}]"
-            for at, port in enumerate(rule.get("ports") or ()):
-                yield from _policy_port(port, f"{path}.ports[{at}]")
-            for at, peer in enumerate(rule.get(side) or ()):
-                yield from _peer(peer, f"{path}.{side}[{at}]")
+            yield from field.each(f"{path}.ports", rule.get("ports"), _policy_port)
+            yield from field.each(f"{path}.{side}", rule.get(side), _peer)
     for index, kind in enumerate(spec.get("policyTypes") or ()):
         yield from field.supported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress"))
 

@@ -27,12 +27,10 @@ def _budget_spec(spec: Json) -> Causes:
             yield from at_most_all(spec[key], f"spec.{key}")
     yield from metadata.selector(spec.get("selector"), "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy")
-    if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
-        path = "spec.unhealthyPodEvictionPolicy"
-        yield field.not_supported(path, policy, ("AlwaysAllow", "IfHealthyBudget"))
+    known = ("AlwaysAllow", "IfHealthyBudget")
+    yield from field.supported_if_set("spec.unhealthyPodEvictionPolicy", policy, known)
 
 
 def budget_status(new: Json, old: Json) -> Errors:
-    return field.counts(
-        new.get("status") or {}, ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
-    )
+    keys = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+    return field.counts(new.get("status") or {}, keys)

@@ -98,9 +98,8 @@ def amounts(limits: Json, requests: Json, path: str, name_check: NameCheck | Non
             if nanos(quantity) != nanos(limit) and not is_overcommitted(name):
                 yield field.invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limit}")
             elif nanos(quantity) > nanos(limit):
-                yield field.invalid(
-                    f"{path}.requests", quantity, f"must be less than or equal to {name} limit of {limit}"
-                )
+                detail = f"must be less than or equal to {name} limit of {limit}"
+                yield field.invalid(f"{path}.requests", quantity, detail)
         elif not is_overcommitted(name):
             yield field.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
         if is_huge(name):
@@ -134,9 +133,7 @@ def claim_names(given: Collection[Json], known: Collection[str], path: str) -> C
             yield field.duplicate(here, name)
         else:
             key = f"{name}/{request}" if request else name
-            yield from (
-                field.invalid(f"{here}.request", request, text) for text in (names.label(request) if request else ())
-            )
+            yield from field.optional(f"{here}.request", request, names.label)
             if key in seen:
                 yield field.duplicate(here, key)
             elif not request:

@@ -51,15 +51,11 @@ def _rules(obj: Json, namespaced: bool) -> Causes:
         urls = rule.get("nonResourceURLs")
         if urls:
             if namespaced:
-                yield field.invalid(
-                    f"{path}.nonResourceURLs", urls, "namespaced rules cannot apply to non-resource URLs"
-                )
+                text = "namespaced rules cannot apply to non-resource URLs"
+                yield field.invalid(f"{path}.nonResourceURLs", urls, text)
             if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
-                yield field.invalid(
-                    f"{path}.nonResourceURLs",
-                    urls,
-                    "rules cannot apply to both regular resources and non-resource URLs",
-                )
+                text = "rules cannot apply to both regular resources and non-resource URLs"
+                yield field.invalid(f"{path}.nonResourceURLs", urls, text)
             continue
         if not rule.get("apiGroups"):
             yield field.required(f"{path}.apiGroups", "resource rules must supply at least one api group")
@@ -69,10 +65,8 @@ def _rules(obj: Json, namespaced: bool) -> Causes:
 
 def _binding(obj: Json, kinds: tuple[str, ...]) -> Causes:
     reference = obj.get("roleRef") or {}
-    if reference.get("apiGroup") != _RBAC:
-        yield field.not_supported("roleRef.apiGroup", reference.get("apiGroup", ""), (_RBAC,))
-    if reference.get("kind") not in kinds:
-        yield field.not_supported("roleRef.kind", reference.get("kind", ""), kinds)
+    yield from field.supported("roleRef.apiGroup", reference.get("apiGroup", ""), (_RBAC,))
+    yield from field.supported("roleRef.kind", reference.get("kind", ""), kinds)
     yield from field.mandatory("roleRef.name", reference.get("name", ""), names.path_segment)
     for index, subject in enumerate(obj.get("subjects") or ()):
         yield from _subject(subject, len(kinds) > 1, f"subjects[{index}]")
@@ -84,14 +78,13 @@ def _subject(subject: Json, namespaced: bool, path: str) -> Causes:
         yield field.required(f"{path}.name")
     match subject.get("kind"):
         case "ServiceAccount":
-            yield from (field.invalid(f"{path}.name", name, text) for text in (names.subdomain(name) if name else ()))
+            yield from field.optional(f"{path}.name", name, names.subdomain)
             if group:
                 yield field.not_supported(f"{path}.apiGroup", group, ("",))
             if not namespaced and not subject.get("namespace"):
                 yield field.required(f"{path}.namespace")
         case "User" | "Group":
-            if group != _RBAC:
-                yield field.not_supported(f"{path}.apiGroup", group, (_RBAC,))
+            yield from field.supported(f"{path}.apiGroup", group, (_RBAC,))
         case kind:
             yield field.not_supported(f"{path}.kind", kind or "", ("ServiceAccount", "User", "Group"))
 

@@ -29,7 +29,7 @@ from fairlead.apiserver.validation import resource as devices
 from fairlead.apiserver.validation.core import claims, config, events, namespaces, nodes, pod_status, pods, services
 from fairlead.apiserver.validation.core import persistent_volumes as persistent
 from fairlead.apiserver.validation.core import quotas as limits
-from fairlead.apiserver.validation.errors import Causes, Check, Errors, FieldError, Json, bounded
+from fairlead.apiserver.validation.errors import Causes, Check, FieldError, Json, bounded
 
 __all__ = ["FieldError", "validate_create", "validate_status", "validate_update"]
 
@@ -80,13 +80,7 @@ def validate_update(group: str, version: str, kind: str, new: Json, old: Json) -
 def validate_status(group: str, version: str, kind: str, new: Json, old: Json) -> list[FieldError]:
     """For a write of the status alone."""
     found = metadata.common(new["metadata"], old["metadata"], _is_namespaced(group, version, kind))
-    return [*found, *_status(group, kind, new, old)]
-
-
-def _status(group: str, kind: str, new: Json, old: Json) -> Errors:
-    """Of a kind that is not in the table only the metadata is validated; of a PodDisruptionBudget not even that."""
-    found: Errors = []
-    if (group, kind) != ("policy", "PodDisruptionBudget"):
+    if (group, kind) != ("policy", "PodDisruptionBudget"):  # whose own rules do not look at the metadata
         found += metadata.on_update(new["metadata"], old["metadata"])
     check = _STATUSES.get((group, kind))
     return found if check is None else [*found, *check(new, old)]

@@ -136,11 +136,8 @@ def _constraint(constraint: Json, path: str, known: set[str]) -> Causes:
         yield field.required(path, text)
     elif attribute is not None:
         if "/" not in attribute:
-            yield field.invalid(
-                f"{path}.matchAttribute",
-                attribute,
-                "a fully qualified name must be a domain and a name separated by a slash",
-            )
+            text = "a fully qualified name must be a domain and a name separated by a slash"
+            yield field.invalid(f"{path}.matchAttribute", attribute, text)
         else:
             yield from _qualified(attribute, f"{path}.matchAttribute")
 
@@ -154,9 +151,7 @@ def _references(given: list[str] | None, known: set[str], path: str) -> Causes:
             yield from (each for part in parts for each in _label(part, here))
         if name not in known:
             yield field.invalid(here, name, _A_REQUEST)
-        if name in seen:
-            yield field.duplicate(here, name)
-        seen.add(name)
+        yield from field.unique(seen, here, name)
 
 
 def _configuration(config: Json, path: str) -> Causes:
@@ -295,7 +290,7 @@ def _qualified(name: str, path: str) -> Causes:
 
 
 def _each(items: list[Any] | None, most: int, check: Callable[[Any, str], Causes], path: str) -> Causes:
-    yield from (each for index, item in enumerate(items or ()) for each in check(item, f"{path}[{index}]"))
+    yield from field.each(path, items, check)
     if items and len(items) > most:
         yield field.too_many(path, len(items), most)
 
@@ -304,6 +299,4 @@ def _unique(items: list[Json] | None, key: str, path: str) -> Causes:
     seen: set[str] = set()
     for index, item in enumerate(items or ()):
         name = item.get(key, "")
-        if name in seen:
-            yield field.duplicate(f"{path}[{index}]", name)
-        seen.add(name)
+        yield from field.unique(seen, f"{path}[{index}]", name)

@@ -14,11 +14,8 @@ def _on_create(obj: Json) -> Causes:
     name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
     if name.startswith("system-"):
         if name not in ("system-node-critical", "system-cluster-critical"):
-            yield field.forbidden(
-                "metadata.name",
-                "priority class names with 'system-' prefix are reserved for system use only. "
-                f"error: {name} is not a known system priority class",
-            )
+            text = "priority class names with 'system-' prefix are reserved for system use only. error:"
+            yield field.forbidden("metadata.name", f"{text} {name} is not a known system priority class")
     elif value > _LARGEST_PRIORITY:
         yield field.forbidden("value", f"maximum allowed value of a user defined priority is {_LARGEST_PRIORITY}")
     yield from field.supported("preemptionPolicy", obj.get("preemptionPolicy"), ("PreemptLowerPriority", "Never"))

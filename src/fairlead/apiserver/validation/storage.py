@@ -38,16 +38,12 @@ def _driver(driver: Json, seen: set[str], path: str) -> Causes:
     elif len(node.encode()) > _MOST_NODE_ID:
         yield field.invalid(f"{path}.nodeID", node, f"must be {_MOST_NODE_ID} characters or less")
     yield from field.nonnegative(f"{path}.allocatable.count", (driver.get("allocatable") or {}).get("count"))
-    if name in seen:
-        yield field.duplicate(f"{path}.name", name)
-    seen.add(name)
+    yield from field.unique(seen, f"{path}.name", name)
     keys: set[str] = set()
     for key in driver.get("topologyKeys") or ():
         if not key:
             yield field.required(path)
-        if key in keys:
-            yield field.duplicate(path, key)
-        keys.add(key)
+        yield from field.unique(keys, path, key)
         yield from field.malformed(path, key, names.qualified)
 
 
@@ -64,8 +60,7 @@ def _same_drivers(new: Json, old: Json) -> Causes:
     for driver in (new.get("spec") or {}).get("drivers") or ():
         before = known.get(driver.get("name"))
         # How many volumes fit may change, nothing else.
-        kept = {key: value for key, value in driver.items() if key != "allocatable"}
-        if before is not None and kept != {key: value for key, value in before.items() if key != "allocatable"}:
+        if before is not None and {**driver, "allocatable": None} != {**before, "allocatable": None}:
             shown = {
                 "Name": driver.get("name", ""),
                 "NodeID": driver.get("nodeID", ""),
@@ -117,19 +112,12 @@ def volume_attachment(new: Json, old: Json | None) -> Causes:
     elif name == "":
         yield field.required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName")
     yield from field.malformed("spec.nodeName", spec.get("nodeName", ""), names.subdomain)
-    if name is not None:
-        yield from field.malformed("spec.source.persistentVolumeName", name, names.subdomain)
+    yield from field.malformed_if_set("spec.source.persistentVolumeName", name, names.subdomain)
     if old is None or spec == (old.get("spec") or {}):
         return
     # The server prints its own struct.
-    shown = {
-        "Attacher": spec.get("attacher", ""),
-        "Source": {
-            "PersistentVolumeName": source.get("persistentVolumeName"),
-            "InlineVolumeSpec": source.get("inlineVolumeSpec"),
-        },
-        "NodeName": spec.get("nodeName", ""),
-    }
+    inside = {"PersistentVolumeName": name, "InlineVolumeSpec": source.get("inlineVolumeSpec")}
+    shown = {"Attacher": spec.get("attacher", ""), "Source": inside, "NodeName": spec.get("nodeName", "")}
     yield field.invalid("spec", shown, "field is immutable")
 
 

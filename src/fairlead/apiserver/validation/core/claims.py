@@ -25,11 +25,8 @@ def claim_spec(spec: Json, path: str) -> Causes:
         yield field.required(f"{path}.resources[storage]")
     elif nanos(storage) <= 0:
         yield field.invalid(f"{path}.resources[storage]", storage, "must be greater than zero")
-    name = spec.get("storageClassName")
-    if name:
-        yield from field.malformed(f"{path}.storageClassName", name, names.subdomain)
-    if spec.get("volumeMode", "Filesystem") not in VOLUME_MODES:
-        yield field.not_supported(f"{path}.volumeMode", spec["volumeMode"], VOLUME_MODES)
+    yield from field.optional(f"{path}.storageClassName", spec.get("storageClassName"), names.subdomain)
+    yield from field.supported(f"{path}.volumeMode", spec.get("volumeMode", "Filesystem"), VOLUME_MODES)
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     for key, given in (("dataSource", source), ("dataSourceRef", reference)):
         if given is not None:
@@ -39,9 +36,8 @@ def claim_spec(spec: Json, path: str) -> Causes:
             yield field.invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified")
         elif any(source.get(key) != reference.get(key) for key in ("apiGroup", "kind", "name")):
             yield field.invalid(path, {}, "must match dataSourceRef")
-    name = spec.get("volumeAttributesClassName")
-    if name:
-        yield from field.malformed(f"{path}.volumeAttributesClassName", name, names.subdomain)
+    attributes = spec.get("volumeAttributesClassName")
+    yield from field.optional(f"{path}.volumeAttributesClassName", attributes, names.subdomain)
 
 
 def _data_source(given: Json, path: str) -> Causes:
@@ -49,11 +45,8 @@ def _data_source(given: Json, path: str) -> Causes:
     group, kind = given.get("apiGroup") or "", given.get("kind", "")
     if not group and kind != "PersistentVolumeClaim":
         yield field.invalid(path, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
-    if group:
-        yield from field.malformed(f"{path}.apiGroup", group, names.subdomain)
-    space = given.get("namespace")
-    if space:
-        yield from field.malformed(f"{path}.namespace", space, names.label)
+    yield from field.optional(f"{path}.apiGroup", group, names.subdomain)
+    yield from field.optional(f"{path}.namespace", given.get("namespace"), names.label)
 
 
 def access_modes(modes: list[str] | tuple[str, ...], path: str) -> Causes:
@@ -126,12 +119,11 @@ def _claim_key(name: str, path: str) -> Errors:
 
 
 def _basic(amounts: Json, path: str) -> Errors:
-    return [
-        field.invalid(
-            f"{path}[{name}]",
-            int(quantity) if quantity.lstrip("-").isdecimal() else quantity,
-            "must be a valid resource quantity",
-        )
-        for name, quantity in amounts.items()
-        if nanos(quantity) < 0
-    ]
+    return [each for name, quantity in amounts.items() for each in positive_or_zero(quantity, f"{path}[{name}]")]
+
+
+def positive_or_zero(quantity: str, path: str) -> Errors:
+    if nanos(quantity) >= 0:
+        return []
+    shown = int(quantity) if quantity.lstrip("-").isdecimal() else quantity
+    return [field.invalid(path, shown, "must be a valid resource quantity")]

@@ -46,9 +46,7 @@ def containers(given: list[Json], around: Around, path: str) -> Causes:
         here = f"{path}[{index}]"
         yield from _container(container, around, here)
         name = container.get("name", "")
-        if name in seen:
-            yield field.duplicate(f"{here}.name", name)
-        seen.add(name)
+        yield from field.unique(seen, f"{here}.name", name)
         if "lifecycle" in container:
             yield from _lifecycle(container["lifecycle"], around, f"{here}.lifecycle")
         for kind in _PROBES:
@@ -98,9 +96,7 @@ def ephemeral_containers(given: list[Json], spec: Json, around: Around, path: st
         yield from _container({"resources": {}, **container}, around, here)
         yield from untidy_image(container, here)
         name = container.get("name", "")
-        if name in seen:
-            yield field.duplicate(f"{here}.name", name)
-        seen.add(name)
+        yield from field.unique(seen, f"{here}.name", name)
         target = container.get("targetContainerName", "")
         if target and target not in others:
             yield field.not_found(f"{here}.targetContainerName", target)
@@ -124,13 +120,7 @@ def untidy_image(container: Json, path: str) -> Errors:
 
 
 def _container(container: Json, around: Around, path: str) -> Causes:
-    name = container.get("name", "")
-    if not name:
-        yield field.required(f"{path}.name")
-    else:
-        problems = names.label(name)
-        if problems:
-            yield from (field.invalid(f"{path}.name", name, text) for text in problems)
+    yield from field.mandatory(f"{path}.name", container.get("name"), names.label)
     if not container.get("image"):
         yield field.required(f"{path}.image")
     yield from field.one_of(f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _MESSAGES)
@@ -177,9 +167,7 @@ def _resizing(policies: list[Json], restart: str, path: str) -> Causes:
     seen: set[str] = set()
     for index, policy in enumerate(policies):
         resource, policy_name = policy.get("resourceName", ""), policy.get("restartPolicy", "")
-        if resource in seen:
-            yield field.duplicate(f"{path}[{index}]", resource)
-        seen.add(resource)
+        yield from field.unique(seen, f"{path}[{index}]", resource)
         yield from field.one_of(path, resource, ("cpu", "memory"))
         yield from field.one_of(path, policy_name, ("NotRequired", "RestartContainer"))
         if restart == "Never" and policy_name != "NotRequired":
@@ -190,21 +178,14 @@ def _ports(ports: list[Json], path: str) -> Causes:
     seen: set[str] = set()
     for index, port in enumerate(ports):
         name, number, host = port.get("name"), port.get("containerPort", 0), port.get("hostPort", 0)
-        if name:
-            problems = names.port_name(name)
-            if problems:
-                yield from (field.invalid(f"{path}[{index}].name", name, text) for text in problems)
-            elif name in seen:
-                yield field.duplicate(f"{path}[{index}].name", name)
-            else:
-                seen.add(name)
-        if number == 0:
-            yield field.required(f"{path}[{index}].containerPort")
-        elif not 0 < number < 65536:
-            yield from field.malformed(f"{path}[{index}].containerPort", number, names.port_number)
-        if host and not 0 < host < 65536:
-            yield from field.malformed(f"{path}[{index}].hostPort", host, names.port_number)
-        yield from field.one_of(f"{path}[{index}].protocol", port.get("protocol"), _PROTOCOLS)
+        here = f"{path}[{index}]"
+        problems = field.optional(f"{here}.name", name, names.port_name)
+        yield from problems
+        if name and not problems:
+            yield from field.unique(seen, f"{here}.name", name)
+        yield from field.mandatory(f"{here}.containerPort", number, names.port_number)
+        yield from field.optional(f"{here}.hostPort", host, names.port_number)
+        yield from field.one_of(f"{here}.protocol", port.get("protocol"), _PROTOCOLS)
 
 
 def _host_ports(given: list[Json], path: str) -> Causes:
@@ -214,9 +195,7 @@ def _host_ports(given: list[Json], path: str) -> Causes:
         for at, port in enumerate(container.get("ports") or ()):
             if port.get("hostPort"):
                 key = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{port['hostPort']}"
-                if key in seen:
-                    yield field.duplicate(f"{path}[{index}].ports[{at}].hostPort", key)
-                seen.add(key)
+                yield from field.unique(seen, f"{path}[{index}].ports[{at}].hostPort", key)
 
 
 def _env(variables: list[Json], path: str) -> Causes:
@@ -238,16 +217,12 @@ def _value_from(variable: Json, path: str) -> Causes:
             yield from field.mandatory(f"{path}.{kind}.key", source[kind].get("key"), names.config_key)
     if "fileKeyRef" in source:
         yield from _file_key(source["fileKeyRef"], f"{path}.fileKeyRef")
-    count = len(source)
-    if count == 0:
-        yield field.invalid(
-            path,
-            "",
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
-        )
+    if not source:
+        known = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+        yield field.invalid(path, "", f"must specify one of: {known}")
     elif variable.get("value"):
         yield field.invalid(path, "", "may not be specified when `value` is not empty")
-    elif count > 1:
+    elif len(source) > 1:
         yield field.invalid(path, "", "may not have more than one field specified at a time")
 
 
@@ -271,10 +246,8 @@ def file_keys(spec: Json, path: str) -> Causes:
                 reference = (variable.get("valueFrom") or {}).get("fileKeyRef")
                 if reference is None:
                     continue
-                here, name = (
-                    f"{path}.{kind}[{index}].env[{at}].valueFrom.fileKeyRef.volumeName",
-                    reference.get("volumeName", ""),
-                )
+                here = f"{path}.{kind}[{index}].env[{at}].valueFrom.fileKeyRef.volumeName"
+                name = reference.get("volumeName", "")
                 if name not in sources:
                     yield field.not_found(here, name)
                 elif "emptyDir" not in sources[name]:
@@ -283,9 +256,7 @@ def file_keys(spec: Json, path: str) -> Causes:
 
 def _env_from(source: Json, index: int, whole: str) -> Causes:
     path = f"{whole}[{index}]"
-    prefix = source.get("prefix")
-    if prefix:
-        yield from field.malformed(f"{path}.prefix", prefix, names.env_name)
+    yield from field.optional(f"{path}.prefix", source.get("prefix"), names.env_name)
     kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
     for kind in kinds:
         name = source[kind].get("name", "")

@@ -8,7 +8,7 @@ from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.core import scheduling as placing
 from fairlead.apiserver.validation.core import volumes
-from fairlead.apiserver.validation.core.claims import VOLUME_MODES, access_modes
+from fairlead.apiserver.validation.core.claims import VOLUME_MODES, access_modes, positive_or_zero
 from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.apiserver.validation.paths import no_backsteps
 from fairlead.model.quantity import nanos
@@ -31,9 +31,7 @@ def _spec(spec: Json, name: str) -> Causes:
         yield field.not_supported("spec.capacity", capacity or None, ("storage",))
     for resource, quantity in capacity.items():
         path = f"spec.capacity[{resource}]"
-        if nanos(quantity) < 0:
-            shown = int(quantity) if quantity.lstrip("-").isdecimal() else quantity
-            yield field.invalid(path, shown, "must be a valid resource quantity")
+        yield from positive_or_zero(quantity, path)
         if nanos(quantity) <= 0:
             yield field.invalid(path, quantity, "must be greater than zero")
     policy = spec.get("persistentVolumeReclaimPolicy")
@@ -45,11 +43,8 @@ def _spec(spec: Json, name: str) -> Causes:
     yield from _source(spec, name)
     if (spec.get("hostPath") or {}).get("path", "x").rstrip("/") == "" and policy == "Recycle":
         yield field.forbidden("spec.persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
-    storage_class = spec.get("storageClassName")
-    if storage_class:
-        yield from field.malformed("spec.storageClassName", storage_class, names.subdomain)
-    if spec.get("volumeMode", "Filesystem") not in VOLUME_MODES:
-        yield field.not_supported("spec.volumeMode", spec["volumeMode"], VOLUME_MODES)
+    yield from field.optional("spec.storageClassName", spec.get("storageClassName"), names.subdomain)
+    yield from field.supported("spec.volumeMode", spec.get("volumeMode", "Filesystem"), VOLUME_MODES)
     attributes = spec.get("volumeAttributesClassName")
     if attributes is not None:
         path = "spec.volumeAttributesClassName"
@@ -88,8 +83,7 @@ def _csi(source: Json, path: str) -> Causes:
     for key in _SECRETS:
         if key in source:
             for part, check in (("name", names.subdomain), ("namespace", names.label)):
-                value, here = source[key].get(part, ""), f"{path}.{key}.{part}"
-                yield from field.malformed(here, value, check) if value else [field.required(here)]
+                yield from field.mandatory(f"{path}.{key}.{part}", source[key].get(part, ""), check)
 
 
 def _local(source: Json, path: str) -> Errors:
@@ -130,31 +124,19 @@ def _cinder(source: Json, path: str) -> Causes:
         )
 
 
+# Other rules than those for the same source in a pod.
+_OWN: Final[dict[str, Callable[[Json, str], Causes]]] = {
+    "glusterfs": _glusterfs, "iscsi": _iscsi, "cinder": _cinder, "azureFile": _azure_file, "local": _local, "csi": _csi,
+}  # fmt: skip
 # In the order the server looks at them.
-_SOURCES: Final[dict[str, Callable[[Json, str], Causes]]] = {
-    "hostPath": volumes.SOURCES["hostPath"],
-    "gcePersistentDisk": volumes.SOURCES["gcePersistentDisk"],
-    "awsElasticBlockStore": volumes.SOURCES["awsElasticBlockStore"],
-    "glusterfs": _glusterfs,
-    "flocker": volumes.SOURCES["flocker"],
-    "nfs": volumes.SOURCES["nfs"],
-    "rbd": volumes.SOURCES["rbd"],
-    "quobyte": volumes.quobyte,
-    "cephfs": volumes.SOURCES["cephfs"],
-    "iscsi": _iscsi,
-    "cinder": _cinder,
-    "fc": volumes.fibre_channel,
-    "flexVolume": volumes.flex,
-    "azureFile": _azure_file,
-    "vsphereVolume": volumes.SOURCES["vsphereVolume"],
-    "photonPersistentDisk": volumes.SOURCES["photonPersistentDisk"],
-    "portworxVolume": volumes.SOURCES["portworxVolume"],
-    "azureDisk": volumes.azure_disk,
-    "scaleIO": volumes.SOURCES["scaleIO"],
-    "local": _local,
-    "storageos": volumes.storage_os,
-    "csi": _csi,
-}
+_SOURCES: Final = {
+    kind: _OWN.get(kind) or volumes.SOURCES[kind]
+    for kind in (
+        "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "flocker", "nfs", "rbd", "quobyte",
+        "cephfs", "iscsi", "cinder", "fc", "flexVolume", "azureFile", "vsphereVolume", "photonPersistentDisk",
+        "portworxVolume", "azureDisk", "scaleIO", "local", "storageos", "csi",
+    )
+}  # fmt: skip
 
 
 def volume(new: Json, old: Json | None) -> Causes:

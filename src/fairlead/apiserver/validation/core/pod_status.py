@@ -38,12 +38,8 @@ def _claims(given: Sequence[Json], claims: Sequence[Json]) -> Causes:
         path, name = f"status.resourceClaimStatuses[{index}]", each.get("name", "")
         if name not in known:
             yield field.invalid(f"{path}.name", name, "must match the name of an entry in `spec.resourceClaims`")
-        if name in seen:
-            yield field.duplicate(f"{path}.name", name)
-        seen.add(name)
-        claim = each.get("resourceClaimName")
-        if claim is not None:
-            yield from field.malformed(f"{path}.resourceClaimName", claim, names.subdomain)
+        yield from field.unique(seen, f"{path}.name", name)
+        yield from field.malformed_if_set(f"{path}.resourceClaimName", each.get("resourceClaimName"), names.subdomain)
 
 
 def _extended(given: Json, spec: Json, path: str) -> Causes:

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from fairlead.apiserver.json_values import copied, put
-from fairlead.apiserver.schema.internal import inside, spec_diff
+from fairlead.apiserver.schema.internal import diff, inside
 from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core import scheduling as placing
@@ -157,9 +157,8 @@ def pod_spec(spec: Json, path: str, pod_name: str = "") -> Causes:
     if "dnsConfig" in spec or spec.get("dnsPolicy") == "None":
         yield from _dns(spec, path)
     for index, gate in enumerate(spec.get("readinessGates") or ()):
-        kind = gate.get("conditionType", "")
         here = f"{path}.readinessGates[{index}].conditionType"
-        yield from field.malformed(here, kind, names.qualified)
+        yield from field.malformed(here, gate.get("conditionType", ""), names.qualified)
     yield from _gates(spec.get("schedulingGates") or [], f"{path}.schedulingGates")
     if "topologySpreadConstraints" in spec:
         yield from placing.spread(spec["topologySpreadConstraints"], f"{path}.topologySpreadConstraints")
@@ -168,14 +167,12 @@ def pod_spec(spec: Json, path: str, pod_name: str = "") -> Causes:
     if "hostnameOverride" in spec:
         yield from _host_name(spec, path)
     for key in ("serviceAccountName", "nodeName"):
-        if key in spec:
-            yield from field.malformed(f"{path}.{key}", spec[key], names.subdomain)
+        yield from field.malformed_if_set(f"{path}.{key}", spec.get(key), names.subdomain)
     deadline = spec.get("activeDeadlineSeconds")
-    if deadline is not None and not 1 <= deadline <= _INT32:
-        yield field.invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
+    if deadline is not None:
+        yield from field.between(f"{path}.activeDeadlineSeconds", deadline, 1, _INT32)
     for key in ("hostname", "subdomain"):
-        if spec.get(key):
-            yield from field.malformed(f"{path}.{key}", spec[key], names.label)
+        yield from field.optional(f"{path}.{key}", spec.get(key), names.label)
     if "tolerations" in spec:
         yield from placing.tolerations(spec["tolerations"], f"{path}.tolerations")
     for index, alias in enumerate(spec.get("hostAliases") or ()):
@@ -225,24 +222,19 @@ def _resources(spec: Json, claims: set[str], path: str) -> Causes:
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     yield from amounts(limits, requests, here, _pod_resource)
     yield from claim_names(resources.get("claims") or (), claims, f"{here}.claims")
+    requested = [(each.get("resources") or {}).get("requests") or {} for each in spec.get("containers") or ()]
     for name, quantity in requests.items():
-        sum_ = sum(nanos(each) for each in _each(spec, "requests", name))
-        if sum_ > nanos(quantity):
-            shown = (
-                next(iter(_each(spec, "requests", name)), "0") if len(list(_each(spec, "requests", name))) == 1 else ""
-            )
-            detail = f"must be greater than or equal to aggregate container requests of {shown or _plain(sum_)}"
+        given = [each[name] for each in requested if name in each]
+        total = sum(map(nanos, given))
+        if total > nanos(quantity):
+            shown = given[0] if len(given) == 1 else _plain(total)
+            detail = f"must be greater than or equal to aggregate container requests of {shown}"
             yield field.invalid(f"{here}.requests[{name}]", quantity, detail)
     for index, container in enumerate(spec.get("containers") or ()):
         for name, quantity in ((container.get("resources") or {}).get("limits") or {}).items():
             if name in limits and nanos(quantity) > nanos(limits[name]):
                 detail = f"must be less than or equal to pod limits of {limits[name]}"
                 yield field.invalid(f"{here}.containers[{index}][{name}].limits", quantity, detail)
-
-
-def _each(spec: Json, kind: str, name: str) -> list[str]:
-    lists = [(each.get("resources") or {}).get(kind) or {} for each in spec.get("containers") or ()]
-    return [each[name] for each in lists if name in each]
 
 
 def _plain(amount: int) -> str:
@@ -334,9 +326,7 @@ def _gates(gates: list[Json], path: str) -> Causes:
     for index, gate in enumerate(gates):
         name = gate.get("name", "")
         yield from field.malformed(f"{path}[{index}]", name, names.qualified)
-        if name in seen:
-            yield field.duplicate(f"{path}[{index}]", name)
-        seen.add(name)
+        yield from field.unique(seen, f"{path}[{index}]", name)
 
 
 # --- changing a pod ---------------------------------------------------------------------------------------------
@@ -363,10 +353,9 @@ def _on_update(new: Json, old: Json) -> Causes:
                 yield field.required(f"spec.{kind}[{index}].image")
             yield from untidy_image(container, f"spec.{kind}[{index}]")
     problems = _deadline(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds"))
-    if problems and spec.get("activeDeadlineSeconds") is not None:
-        yield from problems
-        return
     yield from problems
+    if problems and spec.get("activeDeadlineSeconds") is not None:
+        return
     tolerated = spec.get("tolerations") or []
     if _tolerates_the_same(tolerated, before.get("tolerations") or []):
         yield from placing.tolerations(tolerated, "spec.tolerations")
@@ -386,8 +375,8 @@ def _on_update(new: Json, old: Json) -> Causes:
     if before.get("schedulingGates"):
         yield from _gated(changed, spec, before)
     if changed != before:
-        detail = f"pod updates may not change fields other than {','.join(_MUTABLE)}\n{spec_diff(before, changed)}"
-        yield field.forbidden("spec", detail)
+        detail = f"pod updates may not change fields other than {','.join(_MUTABLE)}"
+        yield field.forbidden("spec", f"{detail}\n{diff('PodSpec', before, changed)}")
 
 
 def _changed_annotations(new: Json, old: Json) -> Causes:
@@ -408,11 +397,9 @@ def _deadline(new: int | None, old: int | None) -> Errors:
         if old is None:
             return []
         return [field.invalid(path, None, "must not update from a positive integer to nil value")]
-    if not 0 <= new <= _INT32:
-        return [field.invalid(path, new, "must be between 0 and 2147483647, inclusive")]
-    if old is not None and old < new:
+    if 0 <= new <= _INT32 and old is not None and old < new:
         return [field.invalid(path, new, "must be less than or equal to previous value")]
-    return []
+    return field.between(path, new, 0, _INT32)
 
 
 def _new_gates(new: list[Json], old: list[Json]) -> Errors:
@@ -440,11 +427,8 @@ def _gated(changed: Json, spec: Json, before: Json) -> Causes:
     selector, had = spec.get("nodeSelector") or {}, before.get("nodeSelector") or {}
     if selector != had:
         if any(selector.get(key) != value for key, value in had.items()):
-            yield field.invalid(
-                "spec.nodeSelector",
-                selector,
-                "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
-            )
+            detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+            yield field.invalid("spec.nodeSelector", selector, detail)
         put(changed, "nodeSelector", before)
     affinity: Any = (spec.get("affinity") or {}).get("nodeAffinity")
     previous: Any = (before.get("affinity") or {}).get("nodeAffinity")
@@ -468,12 +452,9 @@ def _narrowed(new: Json, old: Json) -> Errors:
     if had and len(had) != len(terms):
         shown = [inside("NodeSelectorTerm", each) for each in terms] or None
         return [field.invalid(path, shown, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")]
+    detail = "only additions are allowed (no mutations or deletions)"
     return [
-        field.invalid(
-            f"{path}[{index}]",
-            inside("NodeSelectorTerm", term),
-            "only additions are allowed (no mutations or deletions)",
-        )
+        field.invalid(f"{path}[{index}]", inside("NodeSelectorTerm", term), detail)
         for index, (term, previous) in enumerate(zip(terms, had, strict=False))
         if not _only_adds(term, previous)
     ]

@@ -102,9 +102,7 @@ def limit_range(new: Json, old: Json | None) -> Causes:
     for index, limit in enumerate((new.get("spec") or {}).get("limits") or ()):
         path, kind = f"spec.limits[{index}]", limit.get("type", "")
         yield from _limit_type(kind, f"{path}.type")
-        if kind in seen:
-            yield field.duplicate(f"{path}.type", kind)
-        seen.add(kind)
+        yield from field.unique(seen, f"{path}.type", kind)
         yield from _limit(limit, kind, path)
 
 
@@ -141,36 +139,17 @@ def _bounds(given: Json, name: str, path: str) -> Errors:
     least, most, usual = given.get("min"), given.get("max"), given.get("default")
     default_request, ratio = given.get("defaultRequest"), given.get("maxLimitRequestRatio")
     found: Errors = []
-
-    def above(low: str | None, high: str | None, key: str, shown: str | None, text: str) -> None:
+    for key, shown, (low, low_name), (high, high_name) in (
+        ("min", least, (least, "min value"), (most, "max value")),
+        ("defaultRequest", default_request, (least, "min value"), (default_request, "default request value")),
+        ("defaultRequest", default_request, (default_request, "default request value"), (most, "max value")),
+        ("defaultRequest", default_request, (default_request, "default request value"), (usual, "default limit value")),
+        ("default", least, (least, "min value"), (usual, "default value")),
+        ("default", most, (usual, "default value"), (most, "max value")),
+    ):
         if low is not None and high is not None and nanos(low) > nanos(high):
+            text = f"{low_name} {low} is greater than {high_name} {high}"
             found.append(field.invalid(f"{path}.{key}[{name}]", shown, text))
-
-    above(least, most, "min", least, f"min value {least} is greater than max value {most}")
-    key = "defaultRequest"
-    above(
-        least,
-        default_request,
-        key,
-        default_request,
-        f"min value {least} is greater than default request value {default_request}",
-    )
-    above(
-        default_request,
-        most,
-        key,
-        default_request,
-        f"default request value {default_request} is greater than max value {most}",
-    )
-    above(
-        default_request,
-        usual,
-        key,
-        default_request,
-        f"default request value {default_request} is greater than default limit value {usual}",
-    )
-    above(least, usual, "default", least, f"min value {least} is greater than default value {usual}")
-    above(usual, most, "default", most, f"default value {usual} is greater than max value {most}")
     if ratio is not None:
         here = f"{path}.maxLimitRequestRatio[{name}]"
         if nanos(ratio) < NANO:
@@ -179,12 +158,8 @@ def _bounds(given: Json, name: str, path: str) -> Errors:
             largest = nanos(most) / nanos(least)
             if nanos(ratio) / NANO > largest:
                 found.append(field.invalid(here, ratio, f"ratio {ratio} is greater than max/min = {largest:f}"))
-    if (
-        not is_overcommitted(name)
-        and usual is not None
-        and default_request is not None
-        and nanos(usual) != nanos(default_request)
-    ):
+    differ = usual is not None and default_request is not None and nanos(usual) != nanos(default_request)
+    if differ and not is_overcommitted(name):
         text = f"default value {usual} must equal to defaultRequest value {default_request} in {name}"
         found.append(field.invalid(f"{path}.defaultRequest[{name}]", default_request, text))
     return found

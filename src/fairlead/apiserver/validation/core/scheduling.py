@@ -18,11 +18,8 @@ def tolerations(given: list[Json], path: str) -> Causes:
         if key:
             yield from field.malformed(f"{here}.key", key, names.qualified)
         elif operator != "Exists":
-            yield field.invalid(
-                f"{here}.operator",
-                operator,
-                'operator must be Exists when `key` is empty, which means "match all values and all keys"',
-            )
+            detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+            yield field.invalid(f"{here}.operator", operator, detail)
         if "tolerationSeconds" in toleration and effect != "NoExecute":
             yield field.invalid(f"{here}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
         if operator in ("Equal", ""):
@@ -36,8 +33,8 @@ def tolerations(given: list[Json], path: str) -> Causes:
             yield field.not_supported(f"{here}.operator", operator, ("Equal", "Exists", "Lt", "Gt"))
         else:
             yield field.not_supported(f"{here}.operator", operator, ("Equal", "Exists"))
-        if effect and effect not in EFFECTS:
-            yield field.not_supported(f"{here}.effect", effect, EFFECTS)
+        if effect:
+            yield from field.supported(f"{here}.effect", effect, EFFECTS)
 
 
 def taints(given: list[Json], path: str) -> Causes:
@@ -78,8 +75,7 @@ def affinity(given: Json, path: str) -> Causes:
     for kind in ("podAffinity", "podAntiAffinity"):
         pods = given.get(kind) or {}
         here = f"{path}.{kind}.requiredDuringSchedulingIgnoredDuringExecution"
-        for index, term in enumerate(pods.get("requiredDuringSchedulingIgnoredDuringExecution") or ()):
-            yield from _pod_term(term, f"{here}[{index}]")
+        yield from field.each(here, pods.get("requiredDuringSchedulingIgnoredDuringExecution"), _pod_term)
         here = f"{path}.{kind}.preferredDuringSchedulingIgnoredDuringExecution"
         for index, term in enumerate(pods.get("preferredDuringSchedulingIgnoredDuringExecution") or ()):
             yield from _weight(term, f"{here}[{index}]")
@@ -132,9 +128,7 @@ def node_selector(given: Json, path: str) -> Errors:
     terms = given.get("nodeSelectorTerms") or ()
     if not terms:
         return [field.required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")]
-    return [
-        error for index, term in enumerate(terms) for error in node_term(term, f"{path}.nodeSelectorTerms[{index}]")
-    ]
+    return list(field.each(f"{path}.nodeSelectorTerms", terms, node_term))
 
 
 def node_term(term: Json, path: str, values: bool = True) -> Causes:
@@ -146,10 +140,8 @@ def node_term(term: Json, path: str, values: bool = True) -> Causes:
         given = expression.get("values") or ()
         if expression.get("operator") in ("In", "NotIn"):
             if len(given) != 1:
-                yield field.required(
-                    f"{here}.values",
-                    "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
-                )
+                detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+                yield field.required(f"{here}.values", detail)
         else:
             yield field.invalid(f"{here}.operator", expression.get("operator", ""), "not a valid selector operator")
         if expression.get("key") != "metadata.name":
@@ -199,13 +191,9 @@ def spread(given: list[Json], path: str) -> Causes:
             if domains <= 0:
                 yield field.invalid(f"{here}.minDomains", domains, "must be greater than zero")
             if action != "DoNotSchedule":
-                yield field.invalid(
-                    f"{here}.minDomains",
-                    domains,
-                    f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}",
-                )
+                detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+                yield field.invalid(f"{here}.minDomains", domains, detail)
         for key in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-            if key in constraint and constraint[key] not in ("Honor", "Ignore"):
-                yield field.not_supported(f"{here}.{key}", constraint[key], ("Honor", "Ignore"))
+            yield from field.supported_if_set(f"{here}.{key}", constraint.get(key), ("Honor", "Ignore"))
         yield from _label_keys({**constraint, "mismatchLabelKeys": None}, here)
         yield from selector(constraint.get("labelSelector"), f"{here}.labelSelector")

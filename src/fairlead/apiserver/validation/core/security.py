@@ -1,7 +1,6 @@
 """Validation of security contexts, a pod's and a container's."""
 
 import re
-from typing import Any
 
 from fairlead.apiserver.schema.internal import inside
 from fairlead.apiserver.validation import errors as field
@@ -9,17 +8,13 @@ from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.apiserver.validation.paths import descending
 
 _MOST = 2**31 - 1
-_RANGE = "must be between 0 and 2147483647, inclusive"
 _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
 _SYSCTL = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
 
 
 def _ids(context: Json, keys: tuple[str, ...], path: str) -> Errors:
-    return [
-        field.invalid(f"{path}.{key}", context[key], _RANGE)
-        for key in keys
-        if context.get(key) is not None and not 0 <= context[key] <= _MOST
-    ]
+    given = [key for key in keys if context.get(key) is not None]
+    return [each for key in given for each in field.between(f"{path}.{key}", context[key], 0, _MOST)]
 
 
 def _seccomp(context: Json, path: str) -> Causes:
@@ -43,10 +38,8 @@ def _app_armor(context: Json, path: str) -> Errors:
     if profile is None:
         return []
     here, kind, file = f"{path}.appArmorProfile", profile.get("type", ""), profile.get("localhostProfile")
-    if not kind:
-        return [field.required(f"{here}.type", "type is required when appArmorProfile is set")]
-    if kind not in _PROFILES:
-        return [field.not_supported(f"{here}.type", kind, _PROFILES)]
+    if wrong := field.one_of(f"{here}.type", kind, _PROFILES, "type is required when appArmorProfile is set"):
+        return wrong
     if kind != "Localhost":
         detail = "can only be set when AppArmor type is Localhost"
         return [] if file is None else [field.invalid(f"{here}.localhostProfile", file, detail)]
@@ -66,22 +59,19 @@ def of_pod(spec: Json, path: str) -> Causes:
         return
     yield from _ids(context, ("fsGroup", "runAsUser", "runAsGroup"), here)
     for index, group in enumerate(context.get("supplementalGroups") or ()):
-        if not 0 <= group <= _MOST:
-            yield field.invalid(f"{here}.supplementalGroups[{index}]", group, _RANGE)
+        yield from field.between(f"{here}.supplementalGroups[{index}]", group, 0, _MOST)
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
         text = "ShareProcessNamespace and HostPID cannot both be enabled"
         yield field.invalid(f"{here}.shareProcessNamespace", True, text)
     yield from _sysctls(spec, context.get("sysctls") or [], f"{here}.sysctls")
-    yield from _one_of(context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"), here)
+    policy = context.get("fsGroupChangePolicy")
+    yield from field.supported_if_set(f"{here}.fsGroupChangePolicy", policy, ("Always", "OnRootMismatch"))
     yield from _seccomp(context, here)
     yield from _app_armor(context, here)
-    yield from _one_of(context, "supplementalGroupsPolicy", ("Merge", "Strict"), here)
-    yield from _one_of(context, "seLinuxChangePolicy", ("Recursive",), here)
-
-
-def _one_of(context: Json, key: str, allowed: tuple[str, ...], path: str) -> Errors:
-    value: Any = context.get(key)
-    return [] if value is None or value in allowed else [field.not_supported(f"{path}.{key}", value, allowed)]
+    policy = context.get("supplementalGroupsPolicy")
+    yield from field.supported_if_set(f"{here}.supplementalGroupsPolicy", policy, ("Merge", "Strict"))
+    policy = context.get("seLinuxChangePolicy")
+    yield from field.supported_if_set(f"{here}.seLinuxChangePolicy", policy, ("Recursive",))
 
 
 def _sysctls(spec: Json, given: list[Json], path: str) -> Causes:

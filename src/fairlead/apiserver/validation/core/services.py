@@ -113,8 +113,7 @@ def _spec(obj: Json) -> Causes:
         path = f"spec.externalIPs[{index}]"
         problems = field.malformed(path, address, names.ip)
         yield from problems or reachable(address, path, loopback=False)
-    if kind not in _TYPES:
-        yield field.not_supported("spec.type", kind, _TYPES) if kind else field.required("spec.type")
+    yield from field.one_of("spec.type", kind, _TYPES)
     if kind == "ClusterIP":
         for index, port in enumerate(ports):
             if port.get("nodePort"):
@@ -158,10 +157,8 @@ def _affinity(spec: Json) -> Causes:
 
 
 def _source_ranges(obj: Json, kind: str) -> Causes:
-    ranges, key = (
-        obj["spec"].get("loadBalancerSourceRanges") or [],
-        "service.beta.kubernetes.io/load-balancer-source-ranges",
-    )
+    ranges = obj["spec"].get("loadBalancerSourceRanges") or []
+    key = "service.beta.kubernetes.io/load-balancer-source-ranges"
     noted = obj["metadata"].get("annotations") or {}
     path = "spec.LoadBalancerSourceRanges"
     paths = [f"{path}[{index}]" for index, _ in enumerate(ranges)]
@@ -240,14 +237,11 @@ def _port(port: Json, needs_name: bool, seen: set[str], path: str) -> Causes:
         yield field.required(f"{path}.name")
     elif name:
         yield from field.malformed(f"{path}.name", name, names.label)
-        if name in seen:
-            yield field.duplicate(f"{path}.name", name)
-        seen.add(name)
+        yield from field.unique(seen, f"{path}.name", name)
     yield from field.malformed(f"{path}.port", port.get("port", 0), names.port_number)
     yield from field.supported(f"{path}.protocol", port.get("protocol"), _PROTOCOLS)
     yield from port_or_name(port.get("targetPort"), f"{path}.targetPort")
-    if port.get("appProtocol") is not None:
-        yield from field.malformed(f"{path}.appProtocol", port["appProtocol"], names.qualified)
+    yield from field.malformed_if_set(f"{path}.appProtocol", port.get("appProtocol"), names.qualified)
 
 
 def _repeated(ports: list[Json]) -> Causes:
@@ -263,14 +257,8 @@ def _repeated(ports: list[Json]) -> Causes:
         key = (port.get("protocol", ""), port.get("port", 0))
         if key in seen:
             # The server prints its own struct.
-            shown = {
-                "Name": "",
-                "Protocol": key[0],
-                "AppProtocol": None,
-                "Port": key[1],
-                "TargetPort": 0,
-                "NodePort": 0,
-            }
+            shown = {"Name": "", "Protocol": key[0], "AppProtocol": None, "Port": key[1]}
+            shown |= {"TargetPort": 0, "NodePort": 0}
             yield field.duplicate(f"spec.ports[{index}]", shown)
         seen.add(key)
 
@@ -286,16 +274,12 @@ def _slice(obj: Json) -> Causes:
     endpoints = obj.get("endpoints") or ()
     if len(endpoints) > 1000:
         yield field.too_many("endpoints", len(endpoints), 1000)
-    for index, endpoint in enumerate(endpoints):
-        yield from _endpoint(endpoint, kind, f"endpoints[{index}]")
+    yield from field.each("endpoints", endpoints, lambda endpoint, path: _endpoint(endpoint, kind, path))
     seen: set[str] = set()
     for index, port in enumerate(obj.get("ports") or ()):
         name = port.get("name", "")
-        if name:
-            yield from field.malformed(f"ports[{index}].name", name, names.label)
-        if name in seen:
-            yield field.duplicate(f"ports[{index}].name", name)
-        seen.add(name)
+        yield from field.optional(f"ports[{index}].name", name, names.label)
+        yield from field.unique(seen, f"ports[{index}].name", name)
         yield from field.supported(f"ports[{index}].protocol", port.get("protocol"), _PROTOCOLS)
 
 
@@ -314,12 +298,8 @@ def _endpoint(endpoint: Json, kind: str, path: str) -> Causes:
             yield from problems or reachable(address, here)
         elif kind == "FQDN":
             yield from field.malformed(here, address, names.subdomain)
-    if endpoint.get("nodeName") is not None:
-        name = endpoint["nodeName"]
-        yield from field.malformed(f"{path}.nodeName", name, names.subdomain)
-    if endpoint.get("hostname") is not None:
-        name = endpoint["hostname"]
-        yield from field.malformed(f"{path}.hostname", name, names.label)
+    yield from field.malformed_if_set(f"{path}.nodeName", endpoint.get("nodeName"), names.subdomain)
+    yield from field.malformed_if_set(f"{path}.hostname", endpoint.get("hostname"), names.label)
 
 
 # --- the old endpoints ------------------------------------------------------------------------------------------
@@ -336,8 +316,7 @@ def _subsets(subsets: Sequence[Json]) -> Causes:
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
             yield field.required(path, "must specify `addresses` or `notReadyAddresses`")
         for key in ("addresses", "notReadyAddresses"):
-            for at, address in enumerate(subset.get(key) or ()):
-                yield from _address(address, f"{path}.{key}[{at}]")
+            yield from field.each(f"{path}.{key}", subset.get(key), _address)
         ports = subset.get("ports") or ()
         for at, port in enumerate(ports):
             yield from _endpoint_port(port, len(ports) > 1, f"{path}.ports[{at}]")
@@ -346,10 +325,8 @@ def _subsets(subsets: Sequence[Json]) -> Causes:
 def _address(address: Json, path: str) -> Causes:
     given = address.get("ip", "")
     yield from field.malformed(f"{path}.ip", given, names.ip)
-    if address.get("hostname"):
-        yield from field.malformed(f"{path}.hostname", address["hostname"], names.label)
-    if address.get("nodeName") is not None:
-        yield from field.malformed(f"{path}.nodeName", address["nodeName"], names.subdomain)
+    yield from field.optional(f"{path}.hostname", address.get("hostname"), names.label)
+    yield from field.malformed_if_set(f"{path}.nodeName", address.get("nodeName"), names.subdomain)
     yield from reachable(given, f"{path}.ip")
 
 
@@ -378,12 +355,8 @@ def _endpoint_port(port: Json, needs_name: bool, path: str) -> Causes:
     elif name:
         yield from field.malformed(f"{path}.name", name, names.label)
     yield from field.malformed(f"{path}.port", port.get("port", 0), names.port_number)
-    if not port.get("protocol"):
-        yield field.required(f"{path}.protocol")
-    elif port["protocol"] not in _PROTOCOLS:
-        yield field.not_supported(f"{path}.protocol", port["protocol"], _PROTOCOLS)
-    if port.get("appProtocol") is not None:
-        yield from field.malformed(f"{path}.appProtocol", port["appProtocol"], names.qualified)
+    yield from field.one_of(f"{path}.protocol", port.get("protocol"), _PROTOCOLS)
+    yield from field.malformed_if_set(f"{path}.appProtocol", port.get("appProtocol"), names.qualified)
 
 
 _LOCAL_GROUPS = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
@@ -403,9 +376,8 @@ def service_status(new: Json, old: Json) -> Causes:
             yield from field.malformed(f"{here}.ip", address, names.ip)
         if mode is not None and not address:
             yield field.forbidden(f"{here}.ipMode", "may not be specified when `ip` is not set")
-        elif mode is not None and mode not in ("Proxy", "VIP"):
-            yield field.not_supported(f"{here}.ipMode", mode, ("Proxy", "VIP"))
-        if host:
-            yield from field.malformed(f"{here}.hostname", host, names.subdomain)
-            if not names.ip(host):
-                yield field.invalid(f"{here}.hostname", host, "must be a DNS name, not an IP address")
+        else:
+            yield from field.supported_if_set(f"{here}.ipMode", mode, ("Proxy", "VIP"))
+        yield from field.optional(f"{here}.hostname", host, names.subdomain)
+        if host and not names.ip(host):
+            yield field.invalid(f"{here}.hostname", host, "must be a DNS name, not an IP address")

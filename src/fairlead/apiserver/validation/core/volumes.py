@@ -115,8 +115,7 @@ def iscsi(source: Json, path: str, detail: str = "must be valid format starting 
     yield from _needs("targetPortal", "iqn")(source, path)
     if source.get("iqn"):
         yield from _initiator(source["iqn"], f"{path}.iqn", detail)
-    if not 0 <= source.get("lun", 0) <= 255:
-        yield field.invalid(f"{path}.lun", source["lun"], "must be between 0 and 255, inclusive")
+    yield from field.between(f"{path}.lun", source.get("lun", 0), 0, 255)
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and "secretRef" not in source:
         yield field.required(f"{path}.secretRef")
     if "initiatorName" in source:
@@ -173,8 +172,8 @@ def fibre_channel(source: Json, path: str) -> Causes:
         lun = source.get("lun")
         if lun is None:
             yield field.required(f"{path}.lun", "lun is required if targetWWNs is specified")
-        elif not 0 <= lun <= 255:
-            yield field.invalid(f"{path}.lun", lun, "must be between 0 and 255, inclusive")
+        else:
+            yield from field.between(f"{path}.lun", lun, 0, 255)
 
 
 def flex(source: Json, path: str) -> Causes:
@@ -187,12 +186,9 @@ def flex(source: Json, path: str) -> Causes:
 
 def azure_disk(source: Json, path: str) -> Causes:
     yield from _needs("diskName", "diskURI")(source, path)
-    for key, allowed in (
-        ("cachingMode", ("None", "ReadOnly", "ReadWrite")),
-        ("kind", ("Dedicated", "Managed", "Shared")),
-    ):
-        if source.get(key) is not None and source[key] not in allowed:
-            yield field.not_supported(f"{path}.{key}", source[key], allowed)
+    caching, kinds = ("None", "ReadOnly", "ReadWrite"), ("Dedicated", "Managed", "Shared")
+    yield from field.supported_if_set(f"{path}.cachingMode", source.get("cachingMode"), caching)
+    yield from field.supported_if_set(f"{path}.kind", source.get("kind"), kinds)
     address, kind = source.get("diskURI", ""), source.get("kind")
     if kind == "Managed" and not address.startswith("/subscriptions/"):
         good = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
@@ -205,8 +201,7 @@ def azure_disk(source: Json, path: str) -> Causes:
 def storage_os(source: Json, path: str) -> Causes:
     name, space = source.get("volumeName", ""), source.get("volumeNamespace", "")
     yield from field.mandatory(f"{path}.volumeName", name, names.label)
-    if space:
-        yield from field.malformed(f"{path}.volumeNamespace", space, names.label)
+    yield from field.optional(f"{path}.volumeNamespace", space, names.label)
     if "secretRef" in source and not (source["secretRef"] or {}).get("name"):
         yield field.required(f"{path}.secretRef.name")
 
@@ -217,8 +212,7 @@ def _csi(source: Json, path: str) -> Causes:
         name = source["nodePublishSecretRef"].get("name", "")
         if not name:
             yield field.required(f"{path}.nodePublishSecretRef.name")
-        else:
-            yield from field.malformed(f"{path}.name", name, names.subdomain)
+        yield from field.optional(f"{path}.name", name, names.subdomain)
 
 
 def driver(name: str, path: str) -> Causes:
@@ -255,8 +249,7 @@ def _items(key: str) -> Callable[[Json, str], Causes]:
     def check(source: Json, path: str) -> Causes:
         yield from _needs(key)(source, path)
         yield from _mode(source, "defaultMode", path)
-        for index, item in enumerate(source.get("items") or ()):
-            yield from _item(item, f"{path}.items[{index}]")
+        yield from field.each(f"{path}.items", source.get("items"), _item)
 
     return check
 
