@@ -175,13 +175,13 @@ def test_what_is_told_twice_keeps_its_identity() -> None:
     assert mirror.get("ns/a") is A1
 
 
-def test_a_limit_leaves_the_rest_for_later() -> None:
-    mirror = mirror_of(A1, B1, held("c"))
+def test_keys_are_drained_in_the_order_of_their_changes_and_once() -> None:
+    mirror = mirror_of(A1, B1)
     subscription = mirror.subscribe()
-    assert [delta.key for delta in subscription.drain(2)] == ["ns/a", "ns/b"]
-    assert subscription.drain(0) == []
-    mirror.apply([(False, held("c"))])
-    assert subscription.drain(2) == []
+    assert [delta.key for delta in subscription.drain()] == ["ns/a", "ns/b"]
+    assert subscription.drain() == []
+    mirror.apply([(True, held("c")), (True, A2), (False, held("c"))])
+    assert [delta.key for delta in subscription.drain()] == ["ns/a"]
 
 
 async def test_waiting_ends_when_there_is_something_and_only_then() -> None:
@@ -192,7 +192,6 @@ async def test_waiting_ends_when_there_is_something_and_only_then() -> None:
     assert not waiting.done()
     mirror.apply([(True, A1), (True, B1)])
     await waiting
-    subscription.drain(1)
     await asyncio.wait_for(subscription.wait(), 1)
     subscription.drain()
     waiting = asyncio.create_task(subscription.wait())
@@ -267,10 +266,10 @@ class AnySequence(RuleBasedStateMachine):
         if len(self.readers) < 4:
             self.readers.append((self.mirror.subscribe(), {}))
 
-    @rule(which=st.integers(0, 3), limit=st.sampled_from([None, 1, 2]))
-    def drain(self, which: int, limit: int | None) -> None:
+    @rule(which=st.integers(0, 3))
+    def drain(self, which: int) -> None:
         if which < len(self.readers):
-            self.read(*self.readers[which], limit)
+            self.read(*self.readers[which])
 
     @rule(which=st.integers(0, 3))
     def leave(self, which: int) -> None:
@@ -278,8 +277,8 @@ class AnySequence(RuleBasedStateMachine):
             self.readers.pop(which)[0].close()
 
     @staticmethod
-    def read(subscription: Subscription[ConfigMap], view: dict[str, ConfigMap], limit: int | None) -> None:
-        for delta in subscription.drain(limit):
+    def read(subscription: Subscription[ConfigMap], view: dict[str, ConfigMap]) -> None:
+        for delta in subscription.drain():
             assert view.pop(delta.key, None) is delta.old
             assert (delta.old, delta.new) != (None, None)
             if delta.new is not None:
@@ -294,7 +293,7 @@ class AnySequence(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for subscription, view in getattr(self, "readers", []):
-            self.read(subscription, view, None)
+            self.read(subscription, view)
             assert view == self.real
 
 
@@ -328,7 +327,7 @@ async def test_a_mirror_follows_a_server_through_breaks_and_forgotten_versions(s
             await mirror.wait_synced()
             while view.get("ns/c", A1).metadata.resource_version != "23":
                 await quick.wait()
-                AnySequence.read(quick, view, 1)
+                AnySequence.read(quick, view)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
     final = keyed(held("a", "20", uid="another"), held("c", "23"))

@@ -276,10 +276,10 @@ def test_taints_conditions_features_and_models_are_forgotten_with_their_nodes() 
             assert isinstance(
                 cycle.decide(a_pod(f"r{i}", tolerations=[{"key": "none", "operator": "Exists"}])), Refused
             )
-    assert len(table.taint_sets) <= FEW + 1
-    assert len(table.condition_sets) <= FEW + 1
+    assert len(table.taint_sets.values) <= FEW + 1
+    assert len(table.condition_sets.values) <= FEW + 1
     assert len(table.gpus.model_ids) <= 2 * FEW_MODELS
-    assert table.taint_sets[table.taint_set_N[table.row_of["a"]]][0].key == "stays"
+    assert table.taint_sets.values[table.taint_set_N[table.row_of["a"]]][0].key == "stays"
     wants = a_pod(
         "m",
         requests={"nvidia.com/gpu": "1"},

@@ -3,12 +3,13 @@
 import pytest
 
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.diagnosis import NodeScore
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Diagnosis, NearestMiss, Refusal, Refused
 from fairlead.model.pod import SchedulerPod
+from fairlead.placement.columns import Columns
+from fairlead.placement.explanation import RuleScore
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 
@@ -64,12 +65,15 @@ def test_narrowed_out_nodes_are_told_apart() -> None:
 def test_a_choice_is_explained_per_node_and_rule() -> None:
     soft = [{"key": "slow", "effect": "PreferNoSchedule"}]
     table = a_table([a_node("a", cpu="1", memory="1000Mi", taints=soft), a_node("b", cpu="1", memory="1000Mi")])
-    explanation = Cycle(table, kube_profile()).explain(a_pod(cpu="500m", memory="500Mi"))
-    assert explanation.scores["TaintToleration"] == {"a": NodeScore(1, 0, 0), "b": NodeScore(0, 100, 300)}
-    assert explanation.scores["NodeResourcesFit"] == {"a": NodeScore(50, 50, 50), "b": NodeScore(50, 50, 50)}
-    assert explanation.totals == {"a": 125, "b": 425}
-    assert explanation.best == ("b",)
-    assert set(explanation.skipped) == {"NodeAffinity", "PodTopologySpread", "InterPodAffinity"}
+    columns = Columns(Cycle(table, kube_profile()).evaluation(a_pod(cpu="500m", memory="500Mi")))
+    best, other = (columns.scores_of(row) for row in columns.ranking)
+    assert [(each.node, each.total) for each in (best, other)] == [("b", 425), ("a", 125)]
+    assert best.scores[:2] == (
+        RuleScore("TaintToleration", 3, 0, 100, 300),
+        RuleScore("NodeResourcesFit", 1, 50, 50, 50),
+    )
+    assert other.scores[:2] == (RuleScore("TaintToleration", 3, 1, 0, 0), RuleScore("NodeResourcesFit", 1, 50, 50, 50))
+    assert set(columns.silent) == {"NodeAffinity", "PodTopologySpread", "InterPodAffinity"}
 
 
 @pytest.mark.parametrize("count", [2, 10])

@@ -10,6 +10,7 @@ from fairlead.engine.priorities.node_affinity import MOST_PREFERRED, parse_prefe
 from fairlead.engine.profile import kube_profile
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import SchedulerPod
+from fairlead.model.selectors import FEW
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 MANY = 5000
@@ -116,3 +117,14 @@ def test_of_a_pod_that_prefers_many_nodes_the_first_count() -> None:
     assert pod.spec.affinity is not None
     assert pod.spec.affinity.node_affinity is not None
     assert len(parse_preferred(pod.spec.affinity.node_affinity.preferred)) == MOST_PREFERRED
+
+
+@pytest.mark.parametrize(("operator", "node"), [("In", "n20"), ("NotIn", "other")])
+@pytest.mark.parametrize("count", [FEW, FEW + 1, MANY])
+def test_a_term_with_many_values_matches_as_one_with_few(operator: str, node: str, count: int) -> None:
+    values = ["n20", *(f"v{number}" for number in range(count - 1))]
+    terms = [{"matchExpressions": [{"key": HOST, "operator": operator, "values": values}]}]
+    pod = a_pod(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}})
+    placed = Cycle(a_table([a_node("n20"), a_node("other")]), kube_profile()).decide(pod)
+    assert isinstance(placed, Placed)
+    assert placed.node == node

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from fairlead.engine.forecast import Forecast
 from fairlead.engine.pick import FirstByName
 from fairlead.engine.registry import REMOVAL_PREDICATES
-from fairlead.engine.removal import RemovalWeights, Standing
+from fairlead.engine.removal import RemovalRows, RemovalWeights, plan_removal
 from fairlead.engine.statement import Statement
 from fairlead.model.pod import SchedulerPod
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 
 @given(seed=st.integers(0, 2**32), sign=st.sampled_from([1, -1]))
-def test_a_standing_kept_up_is_a_standing_made_afresh(seed: int, sign: int) -> None:
+def test_rows_kept_up_stand_as_rows_made_afresh(seed: int, sign: int) -> None:
     rng = Random(seed)
     nodes = [a_node(f"n{number}", cpu=rng.choice(["4", "8"])) for number in range(rng.randint(1, 5))]
     pods = [
@@ -30,9 +30,9 @@ def test_a_standing_kept_up_is_a_standing_made_afresh(seed: int, sign: int) -> N
     for pod in pods:
         on_row.setdefault(table.occupants[pod.uid].row, []).append(pod)
     rules, weights = [rule() for rule in REMOVAL_PREDICATES.values()], RemovalWeights(forecast_sign=sign)
-    statement, kept = Statement(table), Standing(table, on_row, rules, weights)
+    statement, kept = Statement(table), RemovalRows(table, on_row, rules, weights)
     for _ in pods:
-        fresh = Standing(table, {row: there for row, there in on_row.items() if there}, rules, weights)
+        fresh = RemovalRows(table, {row: there for row, there in on_row.items() if there}, rules, weights)
         is_open = np.isin(kept.rows, fresh.rows)
         assert kept.scores()[is_open].tolist() == fresh.scores().tolist()
         assert kept.choose(FirstByName()) == fresh.choose(FirstByName())
@@ -43,3 +43,9 @@ def test_a_standing_kept_up_is_a_standing_made_afresh(seed: int, sign: int) -> N
         statement.remove(table.occupants[pod.uid])
         kept.look_again(row)
     assert kept.choose(FirstByName()) is None
+
+
+def test_pods_bound_to_nodes_that_are_gone_are_not_chosen_though_no_node_is_left() -> None:
+    pod = a_pod("p", node="gone")
+    plan = plan_removal(Statement(a_table([], [pod])), [pod], 1, now_s=0.0)
+    assert (plan.removed, plan.shortfall) == ((), 1)

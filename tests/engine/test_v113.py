@@ -34,6 +34,7 @@ from fairlead.engine.rule import Predicate, Priority
 from fairlead.engine.table import NodeTable
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Service
+from fairlead.placement.columns import sheet
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 MB = 2**20
@@ -138,13 +139,13 @@ def test_beside_taints_a_toleration_lets_past_the_condition_too() -> None:
     ]
     agent = a_pod("agent", tolerations=tolerations)
     for profile in (kube_profile(conditions=Conditions.BOTH), seed_profile(), parse_profile({}, conditions=BOTH)):
-        feasible = Cycle(a_table(nodes), profile).explain(agent).totals.keys()
-        assert feasible == {"cordoned", "full", "busy"}, profile.name
-        assert not Cycle(a_table(nodes), profile).explain(a_pod()).totals
+        cycle = Cycle(a_table(nodes), profile)
+        assert sheet(cycle, agent).feasible == ("busy", "cordoned", "full"), profile.name
+        assert not sheet(cycle, a_pod()).feasible
         everything = a_pod("all", tolerations=[{"operator": "Exists"}])
-        assert len(Cycle(a_table(nodes), profile).explain(everything).totals) == len(nodes)
+        assert len(sheet(cycle, everything).feasible) == len(nodes)
     strict = kube_profile(conditions=Conditions.CONDITIONS)
-    assert not Cycle(a_table(nodes), strict).explain(agent).totals
+    assert not sheet(Cycle(a_table(nodes), strict), agent).feasible
 
 
 def test_memory_pressure_keeps_away_only_those_who_promise_nothing() -> None:

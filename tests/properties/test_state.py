@@ -226,7 +226,7 @@ def told(table: NodeTable) -> dict[str, Any]:
             "assumed": table.used_RN[4:6, row].tolist(),
             "pods": sorted(table.on_row[row]),
             "cordoned": bool(table.cordoned_N[row]),
-            "taints": table.taint_sets[table.taint_set_N[row]],
+            "taints": table.taint_sets.values[table.taint_set_N[row]],
             "ports": sorted(
                 (key, ip, rows[row])
                 for key, holders in table.ports.items()

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.diagnosis import explain
 from fairlead.engine.priorities.node_resources_fit import MOST_ALLOCATED, NodeResourcesFit, Strategy
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.quirks import KUBE_1_36
@@ -19,6 +18,7 @@ from fairlead.model.node import Node
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Namespace, Service
+from fairlead.placement.columns import sheet
 from tests.properties import worlds
 from tests.properties.twin import Twin
 
@@ -66,26 +66,28 @@ def test_scores_are_the_twins(seed: int) -> None:
     world = worlds.a_world(rng)
     document = worlds.a_pod(rng, "incoming", fancy=0.4)
     table, twin = build(world), Twin(world, document)
-    evaluation = Cycle(table, kube_profile(KUBE_1_36)).evaluation(msgspec.convert(document, SchedulerPod))
+    cycle, pod = Cycle(table, kube_profile(KUBE_1_36)), msgspec.convert(document, SchedulerPod)
+    evaluation = cycle.evaluation(pod)
     feasible_N = evaluation.feasible()
     assert sorted(table.name(int(row)) for row in np.flatnonzero(feasible_N)) == sorted(
         node["metadata"]["name"] for node in twin.feasible()
     )
     if not feasible_N.any():
         return
-    explanation = explain(evaluation)
+    shown = sheet(cycle, pod)
     expected = twin.scores()
     most = expected.pop("MostAllocated")
     for rule, scores in expected.items():
         if scores is None:
-            assert rule in explanation.skipped
+            assert rule in shown.silent
         else:
-            assert {n: (s.raw, s.normalised) for n, s in explanation.scores[rule].items()} == scores, rule
+            pairs = zip(shown.raw[rule], shown.normalised[rule], strict=True)
+            assert dict(zip(shown.feasible, pairs, strict=True)) == scores, rule
     raw_N = NodeResourcesFit(Strategy(MOST_ALLOCATED)).raw(table.view(), evaluation.request, feasible_N)
     assert most is not None
     assert {name: int(raw_N[table.row_of[name]]) for name in most} == {name: raw for name, (raw, _) in most.items()}
     totals_N = evaluation.totals(feasible_N)
-    assert {name: int(totals_N[table.row_of[name]]) for name in explanation.totals} == explanation.totals
+    assert [int(totals_N[table.row_of[name]]) for name in shown.feasible] == list(shown.totals)
 
 
 @given(seeds)

@@ -50,7 +50,6 @@ _READS = frozenset({"GET", "HEAD"})
 class ListMeta(ApiStruct, frozen=True):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -273,18 +272,13 @@ class Client:
 
     def _page(self, kind: Kind[Any], body: bytes) -> Page:
         try:
-            return msgspec.json.decode(body, type=Page)
-        except RecursionError:
-            # Some item is nested too deeply even to be skipped: each is cut out, for the caller to decode or leave out.
-            return self._page_in_parts(kind, body)
-        except UNDECODABLE as problem:
-            raise _not_a(Page, "LIST", kind.name, problem) from problem
-
-    def _page_in_parts(self, kind: Kind[Any], body: bytes) -> Page:
-        try:
-            parts = members(body)
-            items = [msgspec.Raw(item) for item in elements(parts.get("items", b"[]"))]
-            return Page(items, msgspec.json.decode(parts.get("metadata", b"{}"), type=ListMeta))
+            try:
+                return msgspec.json.decode(body, type=Page)
+            except RecursionError:
+                # Some item is nested too deeply even to be skipped: each is cut out, for the caller to decode or not.
+                parts = members(body)
+                items = [msgspec.Raw(item) for item in elements(parts.get("items", b"[]"))]
+                return Page(items, msgspec.json.decode(parts.get("metadata", b"{}"), type=ListMeta))
         except UNDECODABLE as problem:
             raise _not_a(Page, "LIST", kind.name, problem) from problem
 

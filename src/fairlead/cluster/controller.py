@@ -20,7 +20,7 @@ from fairlead.cluster.waits import first_of
 from fairlead.cluster.workqueue import WorkQueue
 from fairlead.model.intents import WakeAfter
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import ObjectMeta
+from fairlead.model.meta import ObjectMeta, OwnerReference
 
 log = structlog.get_logger("fairlead.controller")
 
@@ -50,17 +50,18 @@ def owner_keys(kind: Kind[Any]) -> Callable[[Delta[Any]], Iterable[str]]:
     """Maps an owned object to the keys of its owners of the given kind, before and after the change."""
 
     def keys(delta: Delta[Any]) -> Iterable[str]:
-        found = set()
-        for seen in (delta.old, delta.new):
-            metadata: ObjectMeta | None = seen.metadata if seen is not None else None
-            for owner in metadata.owner_references if metadata else ():
-                if owner.kind == kind.kind and owner.api_version.rpartition("/")[0] == kind.group:
-                    assert metadata is not None
-                    # An owner lives beside what it owns, or above all namespaces.
-                    found.add(f"{metadata.namespace}/{owner.name}" if kind.namespaced else owner.name)
-        return sorted(found)
+        known = [seen.metadata for seen in (delta.old, delta.new) if seen is not None]
+        found = (owner_key(kind, metadata, owner) for metadata in known for owner in metadata.owner_references)
+        return sorted({key for key in found if key is not None})
 
     return keys
+
+
+def owner_key(kind: Kind[Any], owned: ObjectMeta, owner: OwnerReference) -> str | None:
+    """The key of an owner, if it is of this kind: it lives beside what it owns, or above all namespaces."""
+    if owner.kind != kind.kind or owner.api_version.rpartition("/")[0] != kind.group:
+        return None
+    return f"{owned.namespace}/{owner.name}" if kind.namespaced else owner.name
 
 
 class Controller:

@@ -115,23 +115,22 @@ class Unsupported(Refused):
 class Temporary(ApiError):
     """The same request may pass later, not before `retry_after_s` where the server sent one."""
 
-    retry_after_s: float | None = None
-
-
-class TooManyRequests(Temporary):
     def __init__(self, call: str, status: Status, retry_after_s: float | None = None) -> None:
         super().__init__(call, status)
         self.retry_after_s = retry_after_s
+
+
+class TooManyRequests(Temporary):
+    pass
 
 
 class Unavailable(Temporary):
     """No whole answer. `may_have_happened`: the server may still have carried the write out."""
 
     def __init__(
-        self, call: str, status: Status, *, retry_after_s: float | None = None, may_have_happened: bool = True
+        self, call: str, status: Status, retry_after_s: float | None = None, *, may_have_happened: bool = True
     ) -> None:
-        super().__init__(call, status)
-        self.retry_after_s = retry_after_s
+        super().__init__(call, status, retry_after_s)
         self.may_have_happened = may_have_happened
 
 
@@ -162,7 +161,7 @@ def error_from_answer(call: str, code: int, body: bytes, retry_after: str | None
     if code == 429:
         return TooManyRequests(call, status, delay_s)
     if code >= 500:
-        return Unavailable(call, status, retry_after_s=delay_s)
+        return Unavailable(call, status, delay_s)
     if code == 409 and status.reason == "AlreadyExists":
         return AlreadyExists(call, status)
     return _BY_CODE.get(code, Unsupported)(call, status)

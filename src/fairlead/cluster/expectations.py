@@ -14,7 +14,7 @@ from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.writer import Outcome, Result
 from fairlead.model.intents import Apply, Create, Delete, Patch, PatchStatus, Replace, Scale
-from fairlead.model.kinds import Kind
+from fairlead.model.kinds import Kind, split_key
 from fairlead.model.numbers import whole_number
 
 # A watch is some milliseconds behind. What is made and gone again between two of its events is never shown.
@@ -99,7 +99,7 @@ class Expectations:
         """Whether the server no longer holds what the mirror never showed."""
         if awaited.is_delete or awaited.version or self._clock.elapsed_s() - awaited.since_s < OVERDUE_S:
             return False
-        namespace, _, name = awaited.key.rpartition("/")
+        namespace, name = split_key(awaited.key)
         try:
             found = await self._reader.find(awaited.kind, name, namespace)
         except ClusterError:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.cluster.mirror import Index, Mirror
-from fairlead.cluster.watch import HasMetadata, T
-from fairlead.model.meta import ObjectMeta
+from fairlead.cluster.watch import T
+from fairlead.model.meta import HasMetadata, ObjectMeta
 from fairlead.model.owners import is_controlled_by
 
 

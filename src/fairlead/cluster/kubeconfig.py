@@ -127,14 +127,11 @@ def connect_by_kubeconfig(paths: Sequence[Path], clock: Clock, context: str = ""
     chosen = contexts[chosen_name]
     clusters = {entry.name: (path, entry.cluster) for path, file in reversed(files) for entry in file.clusters or ()}
     users = {entry.name: (path, entry.user) for path, file in reversed(files) for entry in file.users or ()}
+    named = f"context {chosen_name!r} of {where}"
     if chosen.cluster not in clusters:
-        raise ConfigurationError(
-            f"context {chosen_name!r} of {where} names the cluster {chosen.cluster!r}, which is not there"
-        )
+        raise ConfigurationError(f"{named} names the cluster {chosen.cluster!r}, which is not there")
     if chosen.user and chosen.user not in users:
-        raise ConfigurationError(
-            f"context {chosen_name!r} of {where} names the user {chosen.user!r}, which is not there"
-        )
+        raise ConfigurationError(f"{named} names the user {chosen.user!r}, which is not there")
     cluster_path, cluster = clusters[chosen.cluster]
     user_path, user = users.get(chosen.user, (cluster_path, User()))
     with _blaming(cluster_path):
@@ -145,7 +142,7 @@ def connect_by_kubeconfig(paths: Sequence[Path], clock: Clock, context: str = ""
             namespace=chosen.namespace or "default",
             server_name=cluster.tls_server_name or None,
             proxy=cluster.proxy_url or None,
-            described_as=f"context {chosen_name!r} of {where}",
+            described_as=named,
         )
     with _blaming(user_path):
         _identify(connection, user, user_path.parent, cluster, cluster_path.parent, clock)
@@ -205,9 +202,7 @@ def _trusting(cluster: Cluster, cluster_dir: Path) -> ssl.SSLContext | None:
     """How the server proves itself; None for plain http."""
     if cluster.server.startswith("http://"):
         return None
-    authority = _text(
-        cluster.certificate_authority_data, cluster.certificate_authority, cluster_dir, "certificate-authority"
-    )
+    authority = _authority(cluster, cluster_dir)
     try:
         context = ssl.create_default_context(cadata=authority or None)
     except ssl.SSLError as problem:
@@ -220,6 +215,11 @@ def _trusting(cluster: Cluster, cluster_dir: Path) -> ssl.SSLContext | None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _authority(cluster: Cluster, cluster_dir: Path) -> str:
+    data, file = cluster.certificate_authority_data, cluster.certificate_authority
+    return _text(data, file, cluster_dir, "certificate-authority")
 
 
 def _identify(
@@ -306,12 +306,9 @@ def _exec_plugin(
     command = str(user_dir / plugin.command) if "/" in plugin.command else plugin.command
     cluster_info: dict[str, Any] | None = None
     if plugin.provide_cluster_info:
-        authority = _text(
-            cluster.certificate_authority_data, cluster.certificate_authority, cluster_dir, "certificate-authority"
-        )
         cluster_info = {
             "server": cluster.server,
-            "certificate-authority-data": base64.b64encode(authority.encode()).decode(),
+            "certificate-authority-data": base64.b64encode(_authority(cluster, cluster_dir).encode()).decode(),
             "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
             "tls-server-name": cluster.tls_server_name,
         }

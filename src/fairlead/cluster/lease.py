@@ -225,11 +225,8 @@ class NamedLease:
                 }
                 released = await self._client.replace(LEASES, self.name, body, self.namespace)
                 if self._is_removed:
-                    metadata = released.metadata
-                    await self._client.delete(
-                        LEASES, self.name, self.namespace,
-                        uid=metadata.uid, resource_version=metadata.resource_version,
-                    )  # fmt: skip
+                    uid, version = released.metadata.uid, released.metadata.resource_version
+                    await self._client.delete(LEASES, self.name, self.namespace, uid=uid, resource_version=version)
 
     def _free_in_s(self) -> float:
         """Seconds until we may take it: zero or less when it is free or its holder stopped renewing."""

@@ -60,20 +60,13 @@ class Subscription(Generic[T]):
             if self._wakeup is not None:
                 self._wakeup.set()
 
-    def drain(self, limit: int | None = None) -> list[Delta[T]]:
-        """The net change of each dirty key, oldest first; with a limit the rest stays for the next call."""
-        taken = (
-            list(self._before) if limit is None else [key for key, _ in zip(self._before, range(limit), strict=False)]
-        )
-        deltas = []
-        for key in taken:
-            old, new = self._before.pop(key), self._mirror.get(key)
-            # Added and deleted between two looks, or put back as it was: nothing to tell.
-            if old is not new:
-                deltas.append(Delta(key, old, new))
-        if not self._before:
-            self._dirty.clear()
-        return deltas
+    def drain(self) -> list[Delta[T]]:
+        """The net change of each dirty key, oldest first."""
+        before, self._before = self._before, {}
+        self._dirty.clear()
+        now = ((key, old, self._mirror.get(key)) for key, old in before.items())
+        # Added and deleted between two looks, or put back as it was: nothing to tell.
+        return [Delta(key, old, new) for key, old, new in now if old is not new]
 
     async def wait(self) -> None:
         """Until there is something to drain."""

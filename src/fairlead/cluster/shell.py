@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
-from fairlead.cluster.controller import Controller, TemporaryError
+from fairlead.cluster.controller import Controller, TemporaryError, owner_key
 from fairlead.cluster.errors import ApiError, NotLeader
 from fairlead.cluster.expectations import Expectations, MirrorLookup
 from fairlead.cluster.metrics import Metrics
@@ -50,7 +50,6 @@ class ShellContext:
         plan: Callable[[S, datetime], list[Intent]],
         *,
         name: str = "",
-        workers: int = 4,
     ) -> Controller:
         shell = Shell(self, name or kind.plural, kind)
 
@@ -63,7 +62,7 @@ class ShellContext:
                 return None
             return await shell.hand_over(key, plan(seen, self.clock.now()))
 
-        return Controller(shell.name, reconcile, clock=self.clock, metrics=self.metrics, workers=workers)
+        return self.plain_controller(shell.name, reconcile)
 
     def plain_controller(
         self, name: str, reconcile: Callable[[str], Awaitable[WakeAfter | None]], *, workers: int = 4
@@ -202,8 +201,8 @@ def claimed_keys(
                     selector = selector_of(owner)
                     if selector is not None and selector.matches(metadata.labels):
                         found.add(owner.metadata.key)
-            elif controller.kind == kind.kind and controller.api_version.rpartition("/")[0] == kind.group:
-                found.add(f"{metadata.namespace}/{controller.name}" if kind.namespaced else controller.name)
+            elif (key := owner_key(kind, metadata, controller)) is not None:
+                found.add(key)
         return sorted(found)
 
     return keys

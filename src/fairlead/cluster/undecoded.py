@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from fairlead.cluster.clock import Clock
-from fairlead.model.intents import RecordEvent, Regarding
+from fairlead.model.intents import RecordEvent, regarding
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 
@@ -97,13 +97,7 @@ def _event(kind: Kind[Any], metadata: ObjectMeta, problem: Exception) -> RecordE
     message = "it is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
     message = message if len(message) <= MOST_SHOWN else f"{message[:MOST_SHOWN]}..."
     return RecordEvent(
-        regarding=Regarding(
-            kind=kind.kind,
-            api_version=kind.api_version,
-            name=metadata.name,
-            namespace=metadata.namespace,
-            uid=metadata.uid,
-        ),
+        regarding=regarding(kind, metadata),
         reason="Unreadable",
         action="Reading",
         note=f"{kind.kind} cannot be read, and Fairlead ignores this version of it: {message}",

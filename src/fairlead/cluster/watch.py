@@ -11,36 +11,20 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import msgspec
 import structlog
 
+from fairlead.cluster import errors
 from fairlead.cluster.backoff import Backoff, Rng
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
-from fairlead.cluster.errors import (
-    UNDECODABLE,
-    BadRequest,
-    ClusterError,
-    Gone,
-    Invalid,
-    NotFound,
-    Refused,
-    Status,
-    Temporary,
-    error_from_status,
-    no_answer,
-)
+from fairlead.cluster.errors import UNDECODABLE, ClusterError, no_answer
 from fairlead.cluster.json_parts import members
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.undecoded import Undecoded
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import ApiStruct, ObjectMeta
+from fairlead.model.meta import ApiStruct, HasMetadata, ObjectMeta
 
 log = structlog.get_logger("fairlead.watch")
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-
-
-class HasMetadata(Protocol):
-    @property
-    def metadata(self) -> ObjectMeta: ...
 
 
 T = TypeVar("T", bound=HasMetadata)
@@ -142,12 +126,12 @@ class Watch(Generic[T]):
                     await self._follow(sink)
                 else:
                     await self._start(sink)
-            except Gone as gone:
+            except errors.Gone as gone:
                 # The server has compacted what we would resume from: only a new list shows what was missed.
                 self._version, problem = "", gone
                 if self._refusal:
                     self._backoff.reset()
-            except NotFound as missing:
+            except errors.NotFound as missing:
                 await self._wait_for_kind(sink, missing)
                 continue
             except ClusterError as broke:
@@ -163,7 +147,9 @@ class Watch(Generic[T]):
             cause = type(problem).__name__ if problem else "Ended"
             self._metrics.mirror_breaks.labels(self._kind.name, cause).inc()
             retry_after_s = (
-                min(problem.retry_after_s or 0.0, self.MOST_RETRY_AFTER_S) if isinstance(problem, Temporary) else None
+                min(problem.retry_after_s or 0.0, self.MOST_RETRY_AFTER_S)
+                if isinstance(problem, errors.Temporary)
+                else None
             )
             delay_s = self._backoff.next_s(retry_after_s)
             if problem is not None:
@@ -171,7 +157,7 @@ class Watch(Generic[T]):
                 self._log(problem, delay_s)
             await self._clock.sleep(delay_s)
 
-    async def _wait_for_kind(self, sink: Sink[T], problem: NotFound) -> None:
+    async def _wait_for_kind(self, sink: Sink[T], problem: errors.NotFound) -> None:
         """A list of a kind is not found only where the server does not have the kind."""
         self._log(problem, self.ABSENT_S)
         self._version = ""
@@ -183,13 +169,13 @@ class Watch(Generic[T]):
 
     def _log(self, problem: ClusterError, delay_s: float) -> None:
         """A refusal lasts until a role or a definition changes: it is logged once, and then shown by a metric."""
-        if not isinstance(problem, Refused) or isinstance(problem, Gone):
+        if not isinstance(problem, errors.Refused) or isinstance(problem, errors.Gone):
             log.info("watch broke", kind=self._kind.name, problem=str(problem), resume_in_s=round(delay_s, 2))
             return
         self._refused.set(1)
         if type(problem).__name__ != self._refusal:
             self._refusal = type(problem).__name__
-            write = log.info if self._optional and isinstance(problem, NotFound) else log.warning
+            write = log.info if self._optional and isinstance(problem, errors.NotFound) else log.warning
             write(
                 "not followed, retrying without further logs",
                 kind=self._kind.name,
@@ -197,9 +183,9 @@ class Watch(Generic[T]):
                 hint=self._hint or self._default_hint(problem),
             )
 
-    def _default_hint(self, problem: Refused) -> str:
+    def _default_hint(self, problem: errors.Refused) -> str:
         name = f"{self._kind.plural} ({self._kind.group or 'core'})"
-        if isinstance(problem, NotFound):
+        if isinstance(problem, errors.NotFound):
             return f"{name} are not defined on this cluster; they count as none until they are"
         return f"give get, list and watch on {name}: see deploy/rbac"
 
@@ -218,7 +204,7 @@ class Watch(Generic[T]):
             try:
                 await self._follow(sink)
                 return
-            except (Invalid, BadRequest):
+            except (errors.Invalid, errors.BadRequest):
                 # The WatchList gate is off there: the plain way works everywhere.
                 log.debug("no streamed list offered", kind=self._kind.name)
         await self._list(sink)
@@ -277,7 +263,9 @@ class Watch(Generic[T]):
             try:
                 envelope = self._enveloped(line)
                 if envelope.type == "ERROR":
-                    failed = error_from_status(f"WATCH {self._path}", msgspec.json.decode(envelope.object, type=Status))
+                    failed = errors.error_from_status(
+                        f"WATCH {self._path}", msgspec.json.decode(envelope.object, type=errors.Status)
+                    )
                     break
                 if envelope.type == "BOOKMARK":
                     mark = self._marked.decode(envelope.object).metadata
@@ -343,15 +331,14 @@ class Watch(Generic[T]):
             rest = self._rest_of(raw)
             if rest is None:
                 self.undecoded.record(self._mark_of(raw).metadata, problem)
-            self._left_out(problem, bytes(raw), "object left out" if rest is None else "object read in part")
+            self._metrics.undecodable.labels(self._kind.name).inc()
+            now_s = self._clock.elapsed_s()
+            if now_s >= self._quiet_until_s:
+                self._quiet_until_s = now_s + self.LOG_EVERY_S
+                message = "object left out" if rest is None else "object read in part"
+                quoted = bytes(raw)[:200].decode("utf-8", "replace")
+                log.error(message, kind=self._kind.name, problem=str(problem), object=quoted)
             return rest
-
-    def _left_out(self, problem: Exception, raw: bytes, message: str = "object left out") -> None:
-        self._metrics.undecodable.labels(self._kind.name).inc()
-        now_s = self._clock.elapsed_s()
-        if now_s >= self._quiet_until_s:
-            self._quiet_until_s = now_s + self.LOG_EVERY_S
-            log.error(message, kind=self._kind.name, problem=str(problem), object=_quoted(raw))
 
     def _rest_of(self, raw: msgspec.Raw) -> T | None:
         """What can be read of an object that does not decode, if the kind knows how."""
@@ -364,21 +351,13 @@ class Watch(Generic[T]):
 
     def _mark_of(self, raw: msgspec.Raw) -> Marked:
         try:
-            return self._marked.decode(raw)
-        except RecursionError:
-            return self._mark_in_parts(bytes(raw))
+            try:
+                return self._marked.decode(raw)
+            except RecursionError:
+                metadata = members(bytes(raw)).get("metadata", b"{}")
+                return Marked(metadata=msgspec.json.decode(metadata, type=ObjectMeta))
         except UNDECODABLE:
             return Marked()
-
-    def _mark_in_parts(self, raw: bytes) -> Marked:
-        try:
-            return Marked(metadata=msgspec.json.decode(members(raw).get("metadata", b"{}"), type=ObjectMeta))
-        except UNDECODABLE:
-            return Marked()
-
-
-def _quoted(raw: bytes) -> str:
-    return raw[:200].decode("utf-8", "replace")
 
 
 def selectors(*, label: str = "", field: str = "") -> dict[str, Any]:

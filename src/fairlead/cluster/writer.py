@@ -13,36 +13,16 @@ from typing import Any
 import msgspec
 import structlog
 
+from fairlead.cluster import errors
 from fairlead.cluster.backoff import Backoff, Rng
 from fairlead.cluster.client import MERGE_PATCH, STRATEGIC_PATCH, Client
 from fairlead.cluster.clock import Clock
-from fairlead.cluster.errors import (
-    UNDECODABLE,
-    AlreadyExists,
-    ClusterError,
-    Conflict,
-    NotFound,
-    NotLeader,
-    Refused,
-    Temporary,
-    Unavailable,
-)
+from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.spans import span
-from fairlead.model.intents import (
-    Apply,
-    Bind,
-    Create,
-    Delete,
-    Evict,
-    Intent,
-    Patch,
-    PatchStatus,
-    RecordEvent,
-    Replace,
-    Scale,
-)
+from fairlead.model import intents
+from fairlead.model.intents import Bind, Create, Intent, RecordEvent
 from fairlead.model.kinds import POD_OBJECTS
 from fairlead.model.meta import ApiStruct, ObjectMeta
 
@@ -151,8 +131,8 @@ class Writer:
                         return Result(intent, Outcome.UNWANTED, may_have_happened=in_doubt)
                     answer = await self._send(intent)
                 return Result(intent, Outcome.DONE, answer=answer)
-            except Temporary as problem:
-                if isinstance(problem, Unavailable) and problem.may_have_happened:
+            except errors.Temporary as problem:
+                if isinstance(problem, errors.Unavailable) and problem.may_have_happened:
                     in_doubt = True
                     if isinstance(intent, Create) and not _metadata(intent.body).get("name"):
                         # A second send would make a second object under another name.
@@ -162,22 +142,22 @@ class Writer:
                     return short_of(Outcome.FAILED, problem)
                 self._metrics.write_retries.labels(name).inc()
                 await self._clock.sleep(delay_s)
-            except NotLeader as problem:
+            except errors.NotLeader as problem:
                 # Nothing was awaited on the way here: a caller that tries again at once would starve the very
                 # task that is about to tell it to stop.
                 await asyncio.sleep(0)
                 return short_of(Outcome.NOT_LEADER, problem)
-            except AlreadyExists as problem:
+            except errors.AlreadyExists as problem:
                 return short_of(Outcome.EXISTS, problem)
-            except NotFound as problem:
-                if isinstance(intent, Delete | Evict):
+            except errors.NotFound as problem:
+                if isinstance(intent, intents.Delete | intents.Evict):
                     return Result(intent, Outcome.DONE, problem)  # already deleted, which is the intent's aim
                 return short_of(Outcome.MISSING, problem)
-            except Conflict as problem:
+            except errors.Conflict as problem:
                 if in_doubt and isinstance(intent, Bind) and await self._is_bound(intent):
                     return Result(intent, Outcome.DONE)  # the send that seemed to fail did not
                 return short_of(Outcome.CONFLICT, problem)
-            except Refused as problem:
+            except errors.Refused as problem:
                 return short_of(Outcome.REFUSED, problem)
             except ClusterError as problem:
                 # Credentials that cannot be had: one intent's trouble must not take the others down with it.
@@ -187,7 +167,7 @@ class Writer:
         try:
             body = await self._client.request("GET", POD_OBJECTS.path(intent.namespace, intent.name))
             pod = msgspec.json.decode(body, type=BoundPod)
-        except (ClusterError, *UNDECODABLE):
+        except (ClusterError, *errors.UNDECODABLE):
             return False  # a conflict either way; the watch will show the object
         return pod.metadata.uid == intent.uid and pod.spec.node_name == intent.node
 
@@ -198,7 +178,7 @@ class Writer:
                 return await client.bind(intent.namespace, intent.name, intent.uid, intent.node, intent.annotations)
             case Create():
                 return await client.create(intent.kind, intent.body, intent.namespace)
-            case Apply():
+            case intents.Apply():
                 return await client.apply(
                     intent.kind,
                     intent.name,
@@ -207,7 +187,7 @@ class Writer:
                     subresource=intent.subresource,
                     force=intent.force,
                 )
-            case Patch():
+            case intents.Patch():
                 patch = _at_version(intent.patch, intent.resource_version)
                 return await client.patch(
                     intent.kind,
@@ -217,15 +197,15 @@ class Writer:
                     content_type=STRATEGIC_PATCH if intent.strategic else MERGE_PATCH,
                     subresource=intent.subresource,
                 )
-            case PatchStatus():
+            case intents.PatchStatus():
                 patch = _at_version({"status": intent.status}, intent.resource_version)
                 return await client.patch(intent.kind, intent.name, patch, intent.namespace, subresource="status")
-            case Replace():
+            case intents.Replace():
                 # Sent twice, the version in the body makes the second a conflict; without one it is the same again.
                 return await client.replace(
                     intent.kind, intent.name, intent.body, intent.namespace, subresource=intent.subresource
                 )
-            case Delete():
+            case intents.Delete():
                 return await client.delete(
                     intent.kind,
                     intent.name,
@@ -235,9 +215,9 @@ class Writer:
                     grace_s=intent.grace_s,
                     propagation=intent.propagation,
                 )
-            case Evict():
+            case intents.Evict():
                 return await client.evict(intent.namespace, intent.name, uid=intent.uid, grace_s=intent.grace_s)
-            case Scale():
+            case intents.Scale():
                 patch = {"spec": {"replicas": intent.replicas}}
                 if intent.annotations:
                     patch["metadata"] = {"annotations": intent.annotations}

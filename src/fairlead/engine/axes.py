@@ -168,7 +168,7 @@ class LabelColumn:
         if requirement.operator in (IN, NOT_IN):
             found = requirement.operator == IN
             answers.fill(not found)
-            for value in requirement.values:
+            for value in requirement.values or requirement.many:
                 number = self.numbers.get(value)
                 if number is not None:
                     answers[number] = found

@@ -122,14 +122,7 @@ class Catalog:
 
     def service_named(self, namespace: str, labels: Mapping[str, str]) -> str | None:
         """The first by name of the services that select pods with these labels."""
-        return next(
-            (
-                name
-                for name, selector in sorted(self._services.get(namespace, {}).items())
-                if selector and all(labels.get(key) == value for key, value in selector.items())
-            ),
-            None,
-        )
+        return next(iter(self.services_named(namespace, labels)), None)
 
     def services_named(self, namespace: str, labels: Mapping[str, str]) -> list[str]:
         """Names of the services that select pods with these labels."""

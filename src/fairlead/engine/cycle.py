@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.engine.axes import Bools
 from fairlead.engine.burst_scores import INFEASIBLE
-from fairlead.engine.diagnosis import Explanation, diagnose, explain
+from fairlead.engine.diagnosis import diagnose
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.gpus import GpuHold
 from fairlead.engine.nominated import held_rows
@@ -120,9 +120,6 @@ class Cycle:
     def evaluation(self, pod: SchedulerPod) -> Evaluation:
         """What is known about pods like this one, up to date."""
         return self._evaluate(self.table.request(pod))
-
-    def explain(self, pod: SchedulerPod) -> Explanation:
-        return explain(self.evaluation(pod))
 
     def diagnose(self, pod: SchedulerPod) -> Diagnosis:
         return diagnose(self.evaluation(pod))

@@ -1,4 +1,4 @@
-"""Diagnosis: which rules refused how many nodes and why, and how every node scored.
+"""Diagnosis: which rules refused how many nodes and why.
 
 Made only for an explanation or a refused unit; a decision that succeeds never pays for it.
 """
@@ -6,7 +6,6 @@ Made only for an explanation or a refused unit; a decision that succeeds never p
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from fairlead.engine.axes import Bools, Ints
@@ -20,21 +19,6 @@ from fairlead.model.outcome import Code, Diagnosis, NearestMiss, Refusal
 
 # At most this many near misses are reported.
 MOST_MISSES: Final = 64
-
-
-class NodeScore(msgspec.Struct, frozen=True):
-    raw: int
-    normalised: int
-    weighted: int
-
-
-class Explanation(msgspec.Struct, frozen=True):
-    """How the feasible nodes compare: per node the total, and per rule raw, normalised and weighted scores."""
-
-    totals: dict[str, int]
-    scores: dict[str, dict[str, NodeScore]]
-    skipped: tuple[str, ...]
-    best: tuple[str, ...]
 
 
 def diagnose(evaluation: Evaluation, held: Sequence[Held] = ()) -> Diagnosis:
@@ -55,13 +39,13 @@ def diagnose(evaluation: Evaluation, held: Sequence[Held] = ()) -> Diagnosis:
     open_N[[each.row for each in held]] = False
     refusals = [refusal for each in held for refusal in each.refusals]
     # A node that nobody has looked at yet may always do, above all where there is none.
-    cures_found: set[ClusterEvent] = {ClusterEvent.NODE_ADDED}
+    wakeups: set[ClusterEvent] = {ClusterEvent.NODE_ADDED}
     if held:
         # Whoever a node is held for may be bound elsewhere, or go.
-        cures_found |= {ClusterEvent.POD_CHANGED, ClusterEvent.POD_REMOVED}
+        wakeups |= {ClusterEvent.POD_CHANGED, ClusterEvent.POD_REMOVED}
     for rule in profile.predicates:
         if any(refusal.rule == rule.name for refusal in refusals):
-            cures_found |= rule.wakeup_events
+            wakeups |= rule.wakeup_events
         if not rule.applies(table, request):
             continue
         refused_N = np.zeros(view.size, dtype=np.bool_)
@@ -76,7 +60,7 @@ def diagnose(evaluation: Evaluation, held: Sequence[Held] = ()) -> Diagnosis:
             last = failed
             if count:
                 refusals.append(Refusal(rule.name, failed.reason, count, unresolvable))
-                cures_found |= rule.wakeup_events
+                wakeups |= rule.wakeup_events
         open_N &= ~refused_N
     return Diagnosis(
         nodes=nodes,
@@ -84,7 +68,7 @@ def diagnose(evaluation: Evaluation, held: Sequence[Held] = ()) -> Diagnosis:
         narrowed_by=tuple(rule.name for rule in profile.predicates if rule.narrows(request) is not None),
         narrowed_out=narrowed_out,
         misses=nearest_misses(evaluation, view),
-        wakeup_events=frozenset(cures_found),
+        wakeup_events=frozenset(wakeups),
     )
 
 
@@ -162,34 +146,3 @@ def _first_best(value_N: Ints, among_N: Bools, rank_N: Ints) -> int:
     rows = np.flatnonzero(among_N)
     best = rows[value_N[rows] == value_N[rows].max()]
     return int(best[np.argmin(rank_N[best])])
-
-
-def explain(evaluation: Evaluation) -> Explanation:
-    """The scores of every rule for every feasible node."""
-    table, request = evaluation.table, evaluation.request
-    view = table.view()
-    feasible_N = evaluation.feasible()
-    rows = [int(row) for row in table.order if feasible_N[row]]
-    names = [table.name(row) for row in rows]
-    totals = np.zeros(view.size, dtype=np.int64)
-    scores: dict[str, dict[str, NodeScore]] = {}
-    skipped: list[str] = []
-    for priority, weight in evaluation.profile.weighed:
-        if not priority.applies(table, request):
-            skipped.append(priority.name)
-            continue
-        raw_N = priority.raw(view, request, feasible_N)
-        normal_N = priority.normalise(raw_N, feasible_N, view, request)
-        totals += weight * normal_N
-        scores[priority.name] = {
-            name: NodeScore(int(raw_N[row]), int(normal_N[row]), weight * int(normal_N[row]))
-            for name, row in zip(names, rows, strict=True)
-        }
-    of_nodes = {name: int(totals[row]) for name, row in zip(names, rows, strict=True)}
-    best = max(of_nodes.values(), default=0)
-    return Explanation(
-        totals=of_nodes,
-        scores=scores,
-        skipped=tuple(skipped),
-        best=tuple(name for name, total in of_nodes.items() if total == best),
-    )

@@ -10,19 +10,18 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.engine.args import PluginArgs
-from fairlead.engine.plugin_config import PluginConfig, Strict, convert, parse_args
-from fairlead.engine.profile import DEFAULT_NAME, Conditions, Profile, ProfileError, build, predicates_for
-from fairlead.engine.quirks import NONE, Quirks
-from fairlead.engine.registry import (
-    DEFAULT_WEIGHTS,
-    FORECAST_WEIGHTS,
-    LOCALITY_WEIGHTS,
-    OTHER_PLUGINS,
-    PREDICATE_ALIASES,
-    PREDICATES,
-    PRIORITIES,
-    PRIORITY_ALIASES,
+from fairlead.engine.plugin_config import PluginConfig, Strict, check_range, convert, parse_args
+from fairlead.engine.profile import (
+    DEFAULT_NAME,
+    Conditions,
+    Profile,
+    ProfileError,
+    build,
+    default_weights,
+    predicates_for,
 )
+from fairlead.engine.quirks import NONE, Quirks
+from fairlead.engine.registry import OTHER_PLUGINS, PREDICATE_ALIASES, PREDICATES, PRIORITIES, PRIORITY_ALIASES
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 KIND: Final = "KubeSchedulerConfiguration"
@@ -79,7 +78,6 @@ _HELPERS: Final = {"DynamicResources": 0, "DefaultPreemption": 0}
 
 def parse_configuration(
     document: Mapping[str, Any],
-    quirks: Quirks = NONE,
     *,
     conditions: Conditions = Conditions.TAINTS,
     base: PluginArgs = PluginArgs(),  # noqa: B008 - frozen
@@ -99,7 +97,7 @@ def parse_configuration(
         at = f"profiles[{i}]"
         if each.scheduler_name is None and len(given) > 1:
             raise ProfileError(f"{at}.schedulerName: must be set, since there are several profiles")
-        profile = _profile(each, quirks, conditions, at, base, forecasts=forecasts, locality=locality)
+        profile = _profile(each, NONE, conditions, at, base, forecasts=forecasts, locality=locality)
         if profile.name in profiles:
             raise ProfileError(f"{at}.schedulerName: {profile.name!r} is there twice")
         profiles[profile.name] = profile
@@ -161,12 +159,8 @@ def _profile(
     _share(profile.percentage_of_nodes_to_score, f"{at}.")
     plugins = {point: found or _PluginSet() for point, found in (profile.plugins or {}).items()}
     _check_names(plugins, f"{at}.plugins")
-    scores = {
-        **DEFAULT_WEIGHTS,
-        **(FORECAST_WEIGHTS if forecasts else {}),
-        **(LOCALITY_WEIGHTS if locality else {}),
-    }
     filters = dict.fromkeys(predicates_for(conditions, locality=locality), 0)
+    scores = default_weights(forecasts=forecasts, locality=locality)
     predicates = _choose(plugins, "filter", filters, PREDICATES, f"{at}.plugins")
     priorities = _choose(plugins, "score", scores, PRIORITIES, f"{at}.plugins")
     for point, only in (("queueSort", _SORTER), ("bind", _BINDER)):
@@ -187,8 +181,8 @@ def _helped_by(helping: Mapping[str, int], args: PluginArgs) -> PluginArgs:
 
 def _share(percentage: int | None, at: str) -> None:
     # All nodes are looked at, whatever is said; but what Kubernetes would not take is a mistake.
-    if percentage is not None and not 0 <= percentage <= 100:
-        raise ProfileError(f"{at}percentageOfNodesToScore: must be 0 to 100, not {percentage}")
+    if percentage is not None:
+        check_range(percentage, 0, 100, f"{at}percentageOfNodesToScore")
 
 
 def _check_names(plugins: Mapping[str, _PluginSet], at: str) -> None:
@@ -202,8 +196,7 @@ def _check_names(plugins: Mapping[str, _PluginSet], at: str) -> None:
             if name in seen:
                 raise ProfileError(f"{where}.name: {on.name} is there twice")
             seen.add(name)
-            if not 0 <= on.weight <= HEAVIEST:
-                raise ProfileError(f"{where}.weight: must be 0 to {HEAVIEST}, not {on.weight}")
+            check_range(on.weight, 0, HEAVIEST, f"{where}.weight")
         for i, off in enumerate(plugin_set.disabled or ()):
             _known_name(off.name, f"{at}.{point}.disabled[{i}].name", point, allow_all=True)
 

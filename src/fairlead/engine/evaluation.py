@@ -155,11 +155,9 @@ class Evaluation:
         self.row_N[:], self.local_N[:] = self._row_state(view)
         self.local_N += self._node_part_N
         self._rescale()
-        self._ladder = Ladder(table, request, self._row_state, small) if self._can_climb() else None
-
-    def _can_climb(self) -> bool:
-        """Whether one more pod of the class changes its row in one known way and no other row at all."""
-        return self.request.is_plain and self.rejection is None
+        # One more pod of the class then changes its row in one known way, and no other row at all.
+        can_climb = request.is_plain and self.rejection is None
+        self._ladder = Ladder(table, request, self._row_state, small) if can_climb else None
 
     def _repair(self, rows: Ints) -> None:
         """Compute the given rows again, except those that no node object allows."""

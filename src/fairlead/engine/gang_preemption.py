@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.engine.gang import Gangs
 from fairlead.engine.occupant import Occupant
-from fairlead.engine.preemption import Budget, by_budget, importance
+from fairlead.engine.preemption import Budget, by_budget, importance, later_first
 from fairlead.engine.standing import Standing
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
@@ -177,7 +177,7 @@ def _key(occupant: Occupant, breaks_budget: bool, whole: int, rank: int) -> tupl
     priority, started, key = importance(occupant)
     # What is going anyway costs nothing; later starts have less to lose.
     is_staying = not occupant.terminating
-    return is_staying, breaks_budget, -priority, whole, rank, tuple(-ord(character) for character in started), key
+    return is_staying, breaks_budget, -priority, whole, rank, later_first(started), key
 
 
 def _in_the_way(groups: Sequence[Group], statement: Statement, places: Iterable[Placed]) -> list[Occupant]:

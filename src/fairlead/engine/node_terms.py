@@ -11,6 +11,7 @@ import numpy as np
 from fairlead.engine.axes import Bools
 from fairlead.engine.request import Request
 from fairlead.engine.view import View
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.selectors import (
     EVERYTHING,
     IN,
@@ -82,13 +83,17 @@ def _parse_field(expression: LabelSelectorRequirement) -> FieldRequirement:
     return FieldRequirement(expression.key == NAME_FIELD, values[0], expression.operator == IN)
 
 
+def required_affinity(pod: SchedulerPod) -> NodeSelector | None:
+    affinity = pod.spec.affinity
+    return affinity.node_affinity.required if affinity and affinity.node_affinity else None
+
+
 def node_requirement(request: Request) -> NodeRequirement:
     requirement = request.memo.get(NodeRequirement)
     if requirement is None:
-        spec = request.pod.spec
-        required = spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required
+        required = required_affinity(request.pod)
         requirement = request.memo[NodeRequirement] = NodeRequirement(
-            selector=equal_to(spec.node_selector or {}),
+            selector=equal_to(request.pod.spec.node_selector or {}),
             terms=parse_terms(required) if required else None,
         )
     assert isinstance(requirement, NodeRequirement)
@@ -143,11 +148,11 @@ def tolerated_mask(view: View, request: Request) -> Bools:
     """Nodes without a taint that keeps the pod away."""
     table = view.table
     remembered = request.memo.get(tolerated_mask)
-    if remembered is None or remembered[0] != table.taint_sets_version:
-        remembered = request.memo[tolerated_mask] = (table.taint_sets_version, [])
+    if remembered is None or remembered[0] != table.taint_sets.version:
+        remembered = request.memo[tolerated_mask] = (table.taint_sets.version, [])
     known: list[bool] = remembered[1]
     known.extend(
         all(is_tolerated(taint, request.tolerations) for taint in taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE))
-        for taints in table.taint_sets[len(known) :]
+        for taints in table.taint_sets.values[len(known) :]
     )
     return np.array(known, dtype=np.bool_)[view.take(table.taint_set_N)]

@@ -54,5 +54,5 @@ def occupant_of(pod: SchedulerPod, request: Request, node: str) -> Occupant:
 def is_preempted(pod: SchedulerPod) -> bool:
     if pod.metadata.deletion_timestamp is None:
         return False
-    target = next((c for c in pod.status.conditions or () if c.type == "DisruptionTarget"), None)
+    target = pod.condition("DisruptionTarget")
     return target is not None and target.status == "True" and target.reason == "PreemptionByScheduler"

@@ -21,7 +21,6 @@ class Pick(Protocol):
 
     def choose(self, best: Sequence[int]) -> int:
         """One of the best rows, which come in the order of their nodes' names."""
-        ...
 
 
 class FirstByName:

@@ -197,10 +197,8 @@ def _strategy(strategy: _Strategy, at: str) -> Strategy:
         if not points:
             raise ProfileError(f"{where}: must have at least one point")
         for i, point in enumerate(points):
-            if not 0 <= point.utilization <= 100:
-                raise ProfileError(f"{where}[{i}].utilization: must be 0 to 100, not {point.utilization}")
-            if not 0 <= point.score <= 10:
-                raise ProfileError(f"{where}[{i}].score: must be 0 to 10, not {point.score}")
+            check_range(point.utilization, 0, 100, f"{where}[{i}].utilization")
+            check_range(point.score, 0, 10, f"{where}[{i}].score")
             if i and point.utilization <= points[i - 1].utilization:
                 raise ProfileError(f"{where}[{i}].utilization: must be more than the point before")
         shape = tuple((point.utilization, 10 * point.score) for point in points)
@@ -229,8 +227,7 @@ def _balanced(args: PluginArgs, given: _BalancedArgs, at: str) -> PluginArgs:
 
 
 def _inter_pod(args: PluginArgs, given: _InterPodArgs, at: str) -> PluginArgs:
-    if not 0 <= given.hard_pod_affinity_weight <= 100:
-        raise ProfileError(f"{at}.hardPodAffinityWeight: must be 0 to 100, not {given.hard_pod_affinity_weight}")
+    check_range(given.hard_pod_affinity_weight, 0, 100, f"{at}.hardPodAffinityWeight")
     affinity = AffinityArgs(
         hard_weight=given.hard_pod_affinity_weight, ignores_existing=given.ignore_preferred_terms_of_existing_pods
     )
@@ -284,8 +281,7 @@ def _node_affinity(args: PluginArgs, given: _NodeAffinityArgs, at: str) -> Plugi
 
 def _preemption(args: PluginArgs, given: _PreemptionArgs, at: str) -> PluginArgs:
     percentage, absolute = given.min_candidate_nodes_percentage, given.min_candidate_nodes_absolute
-    if not 0 <= percentage <= 100:
-        raise ProfileError(f"{at}.minCandidateNodesPercentage: must be 0 to 100, not {percentage}")
+    check_range(percentage, 0, 100, f"{at}.minCandidateNodesPercentage")
     if absolute < 0:
         raise ProfileError(f"{at}.minCandidateNodesAbsolute: must be zero or more, not {absolute}")
     if not percentage and not absolute:
@@ -309,13 +305,9 @@ def _min_fragment(args: PluginArgs, given: _MinFragmentArgs, at: str) -> PluginA
     expected: list[ExpectedPods] = []
     for i, pods in enumerate(given.expected or ()):
         where = f"{at}.expected[{i}]"
-        for name, value, least, most in (
-            ("pods", pods.pods, 1, MOST_EXPECTED),
-            ("gpus", pods.gpus, 0, MOST_DEVICES),
-            ("gpuMilli", pods.gpu_milli, 1, WHOLE_MILLI),
-        ):
-            if not least <= value <= most:
-                raise ProfileError(f"{where}.{name}: must be {least} to {most}, not {value}")
+        check_range(pods.pods, 1, MOST_EXPECTED, f"{where}.pods")
+        check_range(pods.gpus, 0, MOST_DEVICES, f"{where}.gpus")
+        check_range(pods.gpu_milli, 1, WHOLE_MILLI, f"{where}.gpuMilli")
         amounts = []
         for name, quantity in ((CPU, pods.cpu), (MEMORY, pods.memory)):
             try:
@@ -341,6 +333,11 @@ _PLUGINS: Final[dict[str, tuple[type[_Args], Callable[[PluginArgs, Any, str], Pl
     "DynamicResources": (_DynamicResourcesArgs, lambda args, given, at: args),
     "Fairlead": (_OwnArgs, _own),
 }
+
+
+def check_range(value: int, least: int, most: int, at: str) -> None:
+    if not least <= value <= most:
+        raise ProfileError(f"{at}: must be {least} to {most}, not {value}")
 
 
 def convert(document: Any, part: type[Any], at: str) -> Any:

@@ -174,7 +174,7 @@ class Preemption:
             sum(priority + 2**31 for priority in priorities),
             len(priorities),
             max(map(self._standing.importance_of, candidate.victims)),
-            _reversed(min(started)),
+            later_first(min(started)),
             candidate.node,
         )
 
@@ -236,6 +236,6 @@ def importance(occupant: Occupant) -> tuple[int, str, str]:
     return -occupant.request.priority, occupant.started_at or NOT_YET, occupant.key
 
 
-def _reversed(moment: str) -> tuple[int, ...]:
+def later_first(moment: str) -> tuple[int, ...]:
     """Sorts later moments first."""
     return tuple(-ord(character) for character in moment)

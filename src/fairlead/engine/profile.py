@@ -75,12 +75,12 @@ def kube_profile(
 ) -> Profile:
     """Kubernetes' default profile; beside its scores the load forecast and cached data, where they are known."""
     args = PluginArgs(quirks=quirks, conditions_tolerated=conditions is Conditions.BOTH, pick=pick)
-    weights = {
-        **DEFAULT_WEIGHTS,
-        **(FORECAST_WEIGHTS if forecasts else {}),
-        **(LOCALITY_WEIGHTS if locality else {}),
-    }
+    weights = default_weights(forecasts=forecasts, locality=locality)
     return build(DEFAULT_NAME, predicates_for(conditions, locality=locality), weights, args)
+
+
+def default_weights(*, forecasts: bool, locality: bool) -> dict[str, int]:
+    return DEFAULT_WEIGHTS | (FORECAST_WEIGHTS if forecasts else {}) | (LOCALITY_WEIGHTS if locality else {})
 
 
 def seed_profile(

@@ -6,13 +6,13 @@ of the service, the one whose load will rise. The pod by the order in which Kube
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 
-from fairlead.engine.axes import Ints
+from fairlead.engine.axes import ABSENT, Ints
 from fairlead.engine.forecast import change
 from fairlead.engine.load_basis import REQUESTS, Load
 from fairlead.engine.pick import FirstByName, Pick
@@ -29,6 +29,7 @@ from fairlead.model.pod import SchedulerPod
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}")
+
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
@@ -96,25 +97,21 @@ def plan_removal(
     for pod in homeless[:count]:
         removed.append(Removed(pod.key, pod.uid, "", why="it has no node yet"))
         del left[pod.uid]
-    on_row: dict[int, list[SchedulerPod]] = {}
-    for pod in left.values():
-        occupant = table.occupants.get(pod.uid)
-        if occupant is not None and not occupant.terminating:
-            on_row.setdefault(occupant.row, []).append(pod)
+    on_row = _by_row(table, left.values())
     rules = [rule() for rule in REMOVAL_PREDICATES.values()]
-    standing = Standing(table, on_row, rules, weights, basis)
+    rows = RemovalRows(table, on_row, rules, weights, basis)
     while len(removed) < count:
-        chosen = standing.choose(pick)
+        chosen = rows.choose(pick)
         if chosen is None:
             return RemovalPlan(tuple(removed), count - len(removed), _diagnosis(table, rules, left.keys()))
         row, score = chosen
         pod, why = first_to_go(on_row[row], now_s)
         occupant = table.occupants[pod.uid]
-        removed.append(Removed(pod.key, pod.uid, occupant.node, score, standing.scores_of(row), why))
+        removed.append(Removed(pod.key, pod.uid, occupant.node, score, rows.scores_of(row), why))
         statement.remove(occupant)
         on_row[row].remove(pod)
         del left[pod.uid]
-        standing.look_again(row)
+        rows.look_again(row)
     return RemovalPlan(tuple(removed), 0)
 
 
@@ -122,16 +119,20 @@ def node_scores(
     table: NodeTable, pods: Sequence[SchedulerPod], weights: RemovalWeights, basis: str = REQUESTS
 ) -> dict[str, tuple[int, RemovalScores]]:
     """How the nodes of these pods stand, by the pods' uids: for pods that something other than scores takes."""
+    on_row = _by_row(table, pods)
+    rows = RemovalRows(table, on_row, [rule() for rule in REMOVAL_PREDICATES.values()], weights, basis)
+    totals = rows.scores()
+    return {pod.uid: (int(totals[i]), rows.scores_of(row)) for i, row in enumerate(rows.rows) for pod in on_row[row]}
+
+
+def _by_row(table: NodeTable, pods: Iterable[SchedulerPod]) -> dict[int, list[SchedulerPod]]:
+    """Pods that have a node here and are not on their way out."""
     on_row: dict[int, list[SchedulerPod]] = {}
     for pod in pods:
         occupant = table.occupants.get(pod.uid)
-        if occupant is not None and occupant.row >= 0 and not occupant.terminating:
+        if occupant is not None and occupant.row != ABSENT and not occupant.terminating:
             on_row.setdefault(occupant.row, []).append(pod)
-    standing = Standing(table, on_row, [rule() for rule in REMOVAL_PREDICATES.values()], weights, basis)
-    totals = standing.scores()
-    return {
-        pod.uid: (int(totals[i]), standing.scores_of(row)) for i, row in enumerate(standing.rows) for pod in on_row[row]
-    }
+    return on_row
 
 
 def _diagnosis(table: NodeTable, rules: Sequence[RemovalPredicate], removable: Collection[str]) -> Diagnosis:
@@ -150,7 +151,7 @@ def _diagnosis(table: NodeTable, rules: Sequence[RemovalPredicate], removable: C
     return Diagnosis(table.node_count, tuple(refusals), wakeup_events=frozenset(wakeup_events))
 
 
-class Standing:
+class RemovalRows:
     """How the rows with pods of a service stand; taking a pod changes one row, and the shares of the service."""
 
     def __init__(
@@ -252,7 +253,7 @@ class Standing:
 
     def _score(self, rows: Ints, request: Request) -> Ints:
         view, forecast = self._table.view(rows), self._table.catalog.forecast
-        share_2V = utilisation(view, request, sign=-1, load=self._load)
+        share_2V = utilisation(view, request, self._load, sign=-1)
         # A node that the removal empties must not win over a busy one for being evenly idle.
         parts = [millionths(share_2V.mean(axis=0)), millionths(evenness(share_2V, idle=0.0))]
         rise_V = np.zeros(len(rows)) if forecast.is_empty else change(forecast, view, request)
@@ -300,8 +301,8 @@ def scale_down_order(pod: SchedulerPod, neighbours: int, now_s: float) -> tuple[
 
 def _ready_at(pod: SchedulerPod) -> str | None:
     """Since when the pod is ready; None while it is not."""
-    ready = next((c for c in pod.status.conditions or () if c.type == "Ready" and c.status == "True"), None)
-    return None if ready is None else ready.last_transition_time or ""
+    ready = pod.condition("Ready")
+    return None if ready is None or ready.status != "True" else ready.last_transition_time or ""
 
 
 def _deletion_cost(pod: SchedulerPod) -> int:

@@ -7,18 +7,7 @@ import msgspec
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.request import Request
 from fairlead.model.pod import SchedulerPod
-from fairlead.model.volumes import (
-    WAIT_FOR_FIRST_CONSUMER,
-    AwsElasticBlockStore,
-    AzureDisk,
-    CinderVolume,
-    CsiNode,
-    GcePersistentDisk,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    PortworxVolume,
-    Volume,
-)
+from fairlead.model.volumes import WAIT_FOR_FIRST_CONSUMER, CsiNode, PersistentVolume, PersistentVolumeClaim, Volume
 
 # Plugins that once lived in Kubernetes, and the drivers that took their volumes over.
 MIGRATED: Final = {
@@ -43,24 +32,16 @@ class NamedClaim(msgspec.Struct, frozen=True):
     ephemeral: bool
 
 
-def named_claims(pod: SchedulerPod) -> list[NamedClaim]:
-    claims: list[NamedClaim] = []
-    for volume in pod.spec.volumes or ():
-        if volume.persistent_volume_claim is not None:
-            claims.append(NamedClaim(volume.persistent_volume_claim.claim_name, False))
-        elif volume.ephemeral is not None:
-            claims.append(NamedClaim(f"{pod.metadata.name}-{volume.name}", True))
-    return claims
-
-
-def not_found(name: str) -> str:
-    return f'persistentvolumeclaim "{name}" not found'
+def named_claim(pod: SchedulerPod, volume: Volume) -> NamedClaim | None:
+    if volume.persistent_volume_claim is not None:
+        return NamedClaim(volume.persistent_volume_claim.claim_name, False)
+    return NamedClaim(f"{pod.metadata.name}-{volume.name}", True) if volume.ephemeral is not None else None
 
 
 def find_claim(catalog: Catalog, namespace: str, name: str) -> PersistentVolumeClaim:
     claim = catalog.claims.get(f"{namespace}/{name}")
     if claim is None:
-        raise ClaimError(not_found(name))
+        raise ClaimError(f'persistentvolumeclaim "{name}" not found')
     return claim
 
 
@@ -84,33 +65,29 @@ def attached_by(catalog: Catalog, request: Request, csi_node: CsiNode | None, *,
     attached: set[Attached] = set()
     pod = request.pod
     for volume in pod.spec.volumes or ():
-        if volume.persistent_volume_claim is None and volume.ephemeral is None:
-            inline = _migrated(volume)
-            if inline is not None and csi_node is not None:
-                attached.add(inline)
-            continue
-        is_ephemeral = volume.persistent_volume_claim is None
-        if volume.persistent_volume_claim is not None:
-            name = volume.persistent_volume_claim.claim_name
+        named = named_claim(pod, volume)
+        if named is None:
+            found = _migrated(volume) if csi_node is not None else None
         else:
-            name = f"{pod.metadata.name}-{volume.name}"
-        try:
-            claim = find_claim(catalog, request.namespace, name)
-        except ClaimError as error:
-            if strict:
-                raise ClaimError(f"looking up PVC {request.namespace}/{name}: {error}") from error
-            continue
-        if is_ephemeral:
             try:
-                check_owner(pod, claim)
+                found = _attachment(catalog, _claim_of(catalog, pod, named), csi_node)
             except ClaimError:
                 if strict:
                     raise
                 continue
-        found = _attachment(catalog, claim, csi_node)
         if found is not None:
             attached.add(found)
     return attached
+
+
+def _claim_of(catalog: Catalog, pod: SchedulerPod, named: NamedClaim) -> PersistentVolumeClaim:
+    try:
+        claim = find_claim(catalog, pod.metadata.namespace, named.name)
+    except ClaimError as error:
+        raise ClaimError(f"looking up PVC {pod.metadata.namespace}/{named.name}: {error}") from error
+    if named.ephemeral:
+        check_owner(pod, claim)
+    return claim
 
 
 def is_attachable(volume: Volume) -> bool:
@@ -138,23 +115,15 @@ def _attachment(catalog: Catalog, claim: PersistentVolumeClaim, csi_node: CsiNod
 
 def _migrated(volume: "Volume | PersistentVolume") -> Attached | None:
     source = volume.spec if isinstance(volume, PersistentVolume) else volume
-    disks: tuple[GcePersistentDisk | AwsElasticBlockStore | AzureDisk | CinderVolume | PortworxVolume | None, ...] = (
-        source.gce_persistent_disk,
-        source.aws_elastic_block_store,
-        source.azure_disk,
-        source.cinder,
-        source.portworx_volume,
-    )
-    for disk in disks:
-        if isinstance(disk, GcePersistentDisk):
-            return MIGRATED["kubernetes.io/gce-pd"], disk.pd_name
-        if isinstance(disk, AwsElasticBlockStore):
-            # A full path names the zone too; the handle is its last part.
-            return MIGRATED["kubernetes.io/aws-ebs"], disk.volume_id.rpartition("/")[2]
-        if isinstance(disk, AzureDisk):
-            return MIGRATED["kubernetes.io/azure-disk"], disk.disk_uri
-        if isinstance(disk, CinderVolume):
-            return MIGRATED["kubernetes.io/cinder"], disk.volume_id
-        if isinstance(disk, PortworxVolume):
-            return MIGRATED["kubernetes.io/portworx-volume"], disk.volume_id
+    if source.gce_persistent_disk is not None:
+        return MIGRATED["kubernetes.io/gce-pd"], source.gce_persistent_disk.pd_name
+    if source.aws_elastic_block_store is not None:
+        # A full path names the zone too; the handle is its last part.
+        return MIGRATED["kubernetes.io/aws-ebs"], source.aws_elastic_block_store.volume_id.rpartition("/")[2]
+    if source.azure_disk is not None:
+        return MIGRATED["kubernetes.io/azure-disk"], source.azure_disk.disk_uri
+    if source.cinder is not None:
+        return MIGRATED["kubernetes.io/cinder"], source.cinder.volume_id
+    if source.portworx_volume is not None:
+        return MIGRATED["kubernetes.io/portworx-volume"], source.portworx_volume.volume_id
     return None

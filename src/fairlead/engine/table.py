@@ -24,7 +24,7 @@ from fairlead.engine.pod_classes import PodClasses
 from fairlead.engine.request import Request
 from fairlead.engine.view import View
 from fairlead.model import resources
-from fairlead.model.node import Node
+from fairlead.model.node import AVOID_PODS, Node
 from fairlead.model.outcome import VolumeChoice
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import nanos
@@ -83,9 +83,9 @@ class NodeTable:
         # Scalars by the number of nodes that offer any, whether they have a column or came when there were too many.
         self.offered: Counter[str] = Counter()
 
-        self._taint_sets: Interned[tuple[Taint, ...]] = Interned(())
-        self._feature_sets: Interned[frozenset[str]] = Interned(frozenset())
-        self._condition_sets: Interned[tuple[tuple[str, str], ...]] = Interned(())
+        self.taint_sets: Interned[tuple[Taint, ...]] = Interned(())
+        self.feature_sets: Interned[frozenset[str]] = Interned(frozenset())
+        self.condition_sets: Interned[tuple[tuple[str, str], ...]] = Interned(())
         self.labels = Labels(capacity)
         self.each_row = RowColumn(capacity)
         self.images: dict[str, Image] = {}
@@ -177,23 +177,6 @@ class NodeTable:
             self._everywhere[rows] = known
         return known[1]
 
-    @property
-    def taint_sets(self) -> list[tuple[Taint, ...]]:
-        return self._taint_sets.values
-
-    @property
-    def taint_sets_version(self) -> int:
-        """Changes when the numbers of taint sets do."""
-        return self._taint_sets.version
-
-    @property
-    def feature_sets(self) -> list[frozenset[str]]:
-        return self._feature_sets.values
-
-    @property
-    def condition_sets(self) -> list[tuple[tuple[str, str], ...]]:
-        return self._condition_sets.values
-
     def label(self, key: str) -> LabelColumn:
         """The column of a label key; of a key that no node has, one that is empty."""
         column = self.labels.columns.get(key)
@@ -279,9 +262,9 @@ class NodeTable:
         self._offer(row, allocatable(node))
         self._write_gpus(row, node)
         self.cordoned_N[row] = node.spec.unschedulable
-        self._taint_sets.set(self.taint_set_N, row, tuple(node.spec.taints or ()))
-        self._feature_sets.set(self.feature_set_N, row, frozenset(node.status.declared_features or ()))
-        self._condition_sets.set(self.condition_set_N, row, _conditions(node))
+        self.taint_sets.set(self.taint_set_N, row, tuple(node.spec.taints or ()))
+        self.feature_sets.set(self.feature_set_N, row, frozenset(node.status.declared_features or ()))
+        self.condition_sets.set(self.condition_set_N, row, _conditions(node))
         self._write_labels(row, node.metadata.labels)
         for image in node.status.images or ():
             for name in image.names or ():
@@ -626,7 +609,7 @@ def _visible(node: Node) -> tuple[object, ...]:
     status = node.status
     return (
         node.metadata.labels,
-        node.metadata.annotations.get("scheduler.alpha.kubernetes.io/preferAvoidPods"),
+        node.metadata.annotations.get(AVOID_PODS),
         node.spec,
         node.allocatable,
         status.images,

@@ -260,18 +260,15 @@ class UnitSource(Protocol):
 
         Call `wake` whenever there is something new to offer, and when it becomes ready.
         """
-        ...
 
     def is_ready(self) -> bool:
         """Whether all that is durable has been read. Until then the leader decides nothing, pods included."""
-        ...
 
     def changed(self) -> Iterable[tuple[str, Unit | None]]:
         """Units offered, offered anew in another form, or (None) withdrawn since the last call, by their keys.
 
         What is offered holds: a place that the unit has in the table and no longer in the offer is released.
         """
-        ...
 
     def first(self, waiting: Sequence[Unit]) -> Unit | None:
         """Which of these is decided next. All have the same pod priority and members without a node.
@@ -279,26 +276,21 @@ class UnitSource(Protocol):
         Called before every decision, since shares move with each placement: by the queue policy, then by creation
         time, then by name, so that it is the same after a fail-over. None: nobody for now (quota, strict order).
         """
-        ...
 
     def unit_of(self, pod: SchedulerPod) -> str | None:
         """The unit this pod belongs to: it is placed with that unit and never by itself. None: not one of ours."""
-        ...
 
     def member_of(self, pod: SchedulerPod) -> str | None:
         """The key of the planned member that this pod has been created for: it goes to that place or nowhere."""
-        ...
 
     def decided(self, outcome: UnitOutcome) -> None:
         """The decision: the nodes of the unit's members, or why there are none. The table holds the places already."""
-        ...
 
     def lost(self, place: LostPlace) -> None:
         """A member has its place no longer. Told at once, and not about places that the source itself released.
 
         The source may have withdrawn the unit meanwhile.
         """
-        ...
 
 
 class TrialTable(Protocol):
@@ -306,19 +298,15 @@ class TrialTable(Protocol):
 
     def decide(self, unit: Unit) -> UnitOutcome:
         """What would be decided about the unit now, by the same rules; its places are in the copy from then on."""
-        ...
 
     def undo(self) -> None:
         """The copy as it was at the beginning."""
-        ...
 
     def end(self, units: Iterable[str]) -> None:
         """As if these units were over."""
-        ...
 
     def units(self) -> Mapping[str, Unit]:
         """The units that have places, as last offered."""
-        ...
 
 
 class NoTrial(Exception):
@@ -333,4 +321,3 @@ class Trials(Protocol):
 
         Raises NoTrial where there is no table to copy.
         """
-        ...

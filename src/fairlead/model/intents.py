@@ -127,6 +127,12 @@ class Regarding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     """The part it is about: `spec.containers{main}`."""
 
 
+def regarding(kind: Kind[Any], about: ObjectMeta) -> Regarding:
+    return Regarding(
+        kind=kind.kind, api_version=kind.api_version, name=about.name, namespace=about.namespace, uid=about.uid
+    )
+
+
 class RecordEvent(Intent, frozen=True):
     regarding: Regarding
     reason: str
@@ -155,16 +161,8 @@ def event(
     reporter: str = "",
 ) -> RecordEvent:
     """An event that names the controller of its kind, as Kubernetes calls it, unless another one tells it."""
-    regarding = Regarding(
-        kind=kind.kind,
-        api_version=kind.api_version,
-        name=about.name,
-        namespace=about.namespace,
-        uid=about.uid,
-        resource_version=about.resource_version,
-    )
     return RecordEvent(
-        regarding=regarding,
+        regarding=msgspec.structs.replace(regarding(kind, about), resource_version=about.resource_version),
         reason=reason,
         action=action or reason,
         note=note,

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from fairlead.model.meta import ApiObject, ObjectMeta
+from fairlead.model.meta import ApiObject
 from fairlead.model.numbers import Int32
 
 T = TypeVar("T")
@@ -87,19 +87,3 @@ NAMESPACES = Kind("", "v1", "namespaces", "Namespace", ApiObject, namespaced=Fal
 EVENTS = Kind("events.k8s.io", "v1", "events", "Event", ApiObject)
 POD_OBJECTS = Kind("", "v1", "pods", "Pod", ApiObject)
 """Pods for who only names them: a binding, an eviction."""
-
-__all__ = [
-    "CONFIG_MAPS",
-    "EVENTS",
-    "LEASES",
-    "NAMESPACES",
-    "POD_OBJECTS",
-    "ApiObject",
-    "ConfigMap",
-    "Kind",
-    "Lease",
-    "LeaseSpec",
-    "ObjectMeta",
-    "ServerVersion",
-    "split_key",
-]

@@ -4,7 +4,7 @@ The mirror decodes straight into these; rooms read them. Only fields Fairlead us
 are ignored, and nothing here is ever mutated: a change arrives as a new object.
 """
 
-from typing import dataclass_transform
+from typing import Protocol, dataclass_transform
 
 import msgspec
 
@@ -56,6 +56,11 @@ class ObjectMeta(ApiStruct, frozen=True):
     @property
     def controller(self) -> OwnerReference | None:
         return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class HasMetadata(Protocol):
+    @property
+    def metadata(self) -> ObjectMeta: ...
 
 
 class ApiObject(ApiStruct, frozen=True, kw_only=True):

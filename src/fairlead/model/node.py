@@ -8,6 +8,8 @@ from fairlead.model.quantity import Quantity
 from fairlead.model.taints import Taint
 
 MOST_IMAGE_BYTES: Final = 2**50
+# An annotation that names controllers whose pods should go elsewhere.
+AVOID_PODS: Final = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 
 
 class ContainerImage(ApiStruct):

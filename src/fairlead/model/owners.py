@@ -5,21 +5,16 @@ matches. Called by the planners; the shell looks once more at the living owner b
 """
 
 from collections.abc import Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from fairlead.model.intents import Intent, Patch
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import ObjectMeta, OwnerReference
+from fairlead.model.meta import HasMetadata, ObjectMeta, OwnerReference
 from fairlead.model.selectors import Selector
 
 Json = dict[str, Any]
-
-
-class HasMetadata(Protocol):
-    @property
-    def metadata(self) -> ObjectMeta: ...
 
 
 T = TypeVar("T", bound=HasMetadata)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from fairlead.model.meta import Condition, ObjectMeta
+from fairlead.model.meta import Condition, HasMetadata
 
 
 class StatusWithPhase(Protocol):
@@ -14,11 +14,6 @@ class StatusWithPhase(Protocol):
 class StatusWithConditions(Protocol):
     @property
     def conditions(self) -> Sequence[Condition] | None: ...
-
-
-class HasMetadata(Protocol):
-    @property
-    def metadata(self) -> ObjectMeta: ...
 
 
 class HasPhase(Protocol):

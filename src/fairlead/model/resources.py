@@ -145,7 +145,7 @@ def _largest(pod: SchedulerPod, desired: Nanos, in_force: Nanos, granted: Nanos)
 
 
 def _is_resize_infeasible(pod: SchedulerPod) -> bool:
-    pending = next((c for c in pod.status.conditions or () if c.type == "PodResizePending"), None)
+    pending = pod.condition("PodResizePending")
     return pending is not None and pending.reason == "Infeasible"
 
 

@@ -23,7 +23,9 @@ KEPT_S = 86_400.0
 
 class Room(msgspec.Struct):
     unit: Unit
-    places: dict[str, tuple[SchedulerPod, str]]
+    places: tuple[Placed, ...]
+    # Stand-ins of the members, which can be in the table beside their pods.
+    pods: dict[str, SchedulerPod]
     # When the unit is expected to fit, in Unix time; None: as soon as those that are being evicted are gone.
     fits_at_s: float | None
     # UIDs of those that are being evicted for it.
@@ -56,8 +58,7 @@ class Ahead:
     def keep(self, unit: Unit, places: Sequence[Placed], fits_at_s: float | None, victims: Iterable[str] = ()) -> Room:
         self.drop(unit.key)
         pods = {member.pod.key: without_uid(member.pod) for member in unit.waiting}
-        kept = {place.pod: (pods[place.pod], place.node) for place in places}
-        room = self._rooms[unit.key] = Room(unit, kept, fits_at_s, frozenset(victims))
+        room = self._rooms[unit.key] = Room(unit, tuple(places), pods, fits_at_s, frozenset(victims))
         self._put(room)
         return room
 
@@ -106,17 +107,17 @@ class Ahead:
             return
         room.is_kept = True
         until_s = self._now_s() + KEPT_S
-        for pod, node in room.places.values():
+        for place in room.places:
+            pod, node = room.pods[place.pod], place.node
             self._table.place(occupant_of(pod, self._table.request(pod), node))
             self._reservations.hold(Reservation(pod, node, owner="", by=AHEAD + room.unit.key, until_s=until_s))
 
     def _take_out(self, room: Room) -> None:
         if room.is_kept:
             room.is_kept = False
-            for key in room.places:
-                self._reservations.claim(key)
+            for place in room.places:
+                self._reservations.claim(place.pod)
 
 
 def without_uid(pod: SchedulerPod) -> SchedulerPod:
-    """A stand-in for the pod, which can be in the table beside it."""
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=""))

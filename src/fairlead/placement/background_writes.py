@@ -19,16 +19,16 @@ class BackgroundWrites:
     def __init__(self, *, writer: Writer, now: Callable[[], datetime]) -> None:
         self._writer = writer
         self._now = now
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def start(self, work: Coroutine[Any, Any, object], name: str) -> None:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
     def write(self, intent: Intent) -> None:
         # A pod that is gone, or another one, needs no condition; anything else the writer has logged.
-        self.start(self._carry_out(intent), "report")
+        self.start(self._writer.carry_out(intent), "report")
 
     def report_failure(
         self,
@@ -51,10 +51,7 @@ class BackgroundWrites:
         for task in self._tasks:
             task.cancel()
 
-    async def _carry_out(self, intent: Intent) -> None:
-        await self._writer.carry_out(intent)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (problem := task.exception()) is not None:
             # A bug of ours: the pod was forgotten and is tried again, and nobody else need suffer.

@@ -213,19 +213,16 @@ class Requests:
 
 def profiles(settings: Settings, *, locality: bool = False) -> tuple[dict[str, Profile], BackoffTimes]:
     """By scheduler name: those of the file named, else the chosen scores under each name of ours."""
-    condition_source, weights, forecasts = (
-        Conditions(settings.node_conditions),
-        settings.weights.add,
-        settings.forecast.source != "none",
-    )
+    conditions, forecasts = Conditions(settings.node_conditions), settings.forecast.source != "none"
+    weights = settings.weights.add
     pick = "" if settings.pick == "default" else settings.pick
     if not settings.scheduler_config:
         profile = (
-            kube_profile(conditions=condition_source, pick=pick or FIRST, forecasts=forecasts, locality=locality)
+            kube_profile(conditions=conditions, pick=pick or FIRST, forecasts=forecasts, locality=locality)
             if settings.scores == "kube"
             else seed_profile(
                 [weights.w1, weights.w2, weights.w3, weights.w4, weights.w5],
-                conditions=condition_source,
+                conditions=conditions,
                 pick=pick or ROUND_ROBIN,
                 load_basis=settings.load_basis,
             )
@@ -235,9 +232,7 @@ def profiles(settings: Settings, *, locality: bool = False) -> tuple[dict[str, P
     document = configuration.read_yaml(Path(settings.scheduler_config))
     try:
         base = PluginArgs(pick=pick or FIRST, load_basis=settings.load_basis)
-        parsed = parse_configuration(
-            document, conditions=condition_source, base=base, forecasts=forecasts, locality=locality
-        )
+        parsed = parse_configuration(document, conditions=conditions, base=base, forecasts=forecasts, locality=locality)
         return parsed, BackoffTimes(*parse_backoff(document))
     except ProfileError as problem:
         raise BadSettings(f"schedulerConfig: {settings.scheduler_config}: {problem}") from None

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from fairlead.model.conditions import transition_time
-from fairlead.model.intents import Patch, RecordEvent, Regarding
+from fairlead.model.intents import Patch, RecordEvent, Regarding, regarding
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.times import rfc3339
 from fairlead.placement.spec import PODS
@@ -13,25 +13,26 @@ UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
 
 
-def about(pod: SchedulerPod) -> Regarding:
-    metadata = pod.metadata
-    return Regarding(kind="Pod", name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
-
-
 def scheduled(pod: SchedulerPod, node: str) -> RecordEvent:
     note = f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {node}"
-    return RecordEvent(regarding=about(pod), reason="Scheduled", action="Binding", note=note)
+    return RecordEvent(regarding=regarding(PODS, pod.metadata), reason="Scheduled", action="Binding", note=note)
 
 
 def failed_scheduling(pod: SchedulerPod, message: str) -> RecordEvent:
-    return RecordEvent(regarding=about(pod), reason="FailedScheduling", action="Scheduling", note=message, warning=True)
+    return RecordEvent(
+        regarding=regarding(PODS, pod.metadata),
+        reason="FailedScheduling",
+        action="Scheduling",
+        note=message,
+        warning=True,
+    )
 
 
 def preempted(victim: Regarding, pod: SchedulerPod, node: str) -> RecordEvent:
     """The preemptor by its UID, as kube-scheduler does; a gang's pod is only planned, has none, and is not named."""
     exists = bool(pod.metadata.uid)
     note = f"Preempted by {f'pod {pod.uid}' if exists else 'a gang'} on node {node}"
-    related = about(pod) if exists else None
+    related = regarding(PODS, pod.metadata) if exists else None
     return RecordEvent(regarding=victim, reason="Preempted", action="Preempting", note=note, related=related)
 
 
@@ -43,7 +44,7 @@ def refused(
     `nominate` is a node's name, empty to take an earlier nomination back, None to leave it alone.
     """
     status: dict[str, Any] = {}
-    known = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
+    known = pod.condition("PodScheduled")
     if known is None or (known.status, known.reason, known.message) != ("False", because, message):
         condition = {
             "type": "PodScheduled",

@@ -17,13 +17,12 @@ from fairlead.engine.diagnosis import diagnose
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.gpu_requests import GPU_NAMES
 from fairlead.engine.nominated import Held, held_rows
-from fairlead.engine.occupant import Occupant
 from fairlead.engine.pick import ByChance, FirstByName, on_trial
 from fairlead.engine.predicates.node_resources_fit import NodeResourcesFit
 from fairlead.engine.preemption import Preemption
 from fairlead.engine.statement import Statement
 from fairlead.model.cluster_events import ClusterEvent
-from fairlead.model.outcome import Diagnosis, NearestMiss
+from fairlead.model.outcome import Diagnosis
 from fairlead.model.pod import SchedulerPod
 from fairlead.placement.columns import EXAMPLES, Columns
 from fairlead.placement.explanation import (
@@ -218,15 +217,11 @@ def _blockage(
     diagnosis = diagnose(columns.evaluation, held)
     return Blockage(
         message=diagnosis.message(),
-        misses=tuple(_missed(miss) for miss in diagnosis.misses),
+        misses=tuple(Room(miss.resource, miss.requested, miss.free, miss.short) for miss in diagnosis.misses),
         nearest=nearest(columns),
         wakeup_events=wakeup_events(diagnosis),
         clearing=clearing(cycle, pod, nominated) if preempting else None,
     )
-
-
-def _missed(miss: NearestMiss) -> Room:
-    return Room(miss.resource, miss.requested, miss.free, miss.short)
 
 
 def wakeup_events(diagnosis: Diagnosis) -> tuple[WakeupEvent, ...]:
@@ -267,11 +262,7 @@ def clearing(cycle: Cycle, pod: SchedulerPod, nominated: Sequence[SchedulerPod] 
     return Clearing(
         helps=plan.node is not None,
         node=plan.node or "",
-        victims=tuple(_victim(each) for each in plan.victims),
+        victims=tuple(Victim(each.key, each.request.priority) for each in plan.victims),
         budgets_broken=plan.violations,
         message=plan.message,
     )
-
-
-def _victim(occupant: Occupant) -> Victim:
-    return Victim(occupant.key, occupant.request.priority)

@@ -35,10 +35,7 @@ class Question(msgspec.Struct, frozen=True):
     pod: SchedulerPod
     names: tuple[str, ...]
     sent: Mapping[str, Any] | None = None
-
-    @property
-    def nodes(self) -> list[Node]:
-        return [msgspec.convert(each, Node) for each in (self.sent or {}).values()]
+    nodes: tuple[Node, ...] = ()
 
 
 class Clearance(msgspec.Struct, frozen=True):
@@ -70,7 +67,9 @@ def read_question(body: bytes) -> Question:
         return Question(pod, tuple(names))
     items = _lower(nodes, "Nodes").get("items") or []
     try:
-        return Question(pod, tuple(each["metadata"]["name"] for each in items), _by_name(items))
+        names = tuple(each["metadata"]["name"] for each in items)
+        sent = {str(name): each for name, each in zip(names, items, strict=True)}
+        return Question(pod, names, sent, tuple(msgspec.convert(each, Node) for each in sent.values()))
     except (TypeError, KeyError):
         raise BadQuestion("Nodes.items: must be nodes, each with its metadata.name") from None
     except msgspec.ValidationError as problem:
@@ -115,13 +114,6 @@ def _pod(found: Mapping[str, Any]) -> SchedulerPod:
         return msgspec.convert(found["pod"], SchedulerPod)
     except msgspec.ValidationError as problem:
         raise BadQuestion(f"Pod: {problem}") from None
-
-
-def _by_name(items: Iterable[Any]) -> dict[str, Any]:
-    by_name = {str(each["metadata"]["name"]): each for each in items}
-    for each in by_name.values():
-        msgspec.convert(each, Node)
-    return by_name
 
 
 def _uid(victim: Any) -> str:

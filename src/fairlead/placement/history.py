@@ -296,16 +296,7 @@ class History:
     # -- looking back -------------------------------------------------------------------------------------------
 
     def get(self, number: int) -> Decision | None:
-        if not self._decisions:
-            return None
-        index = number - self._decisions[0].number
-        if not 0 <= index < len(self._decisions):
-            return None
-        found = self._decisions[index]
-        # Numbers run on where a decision was too large to be kept.
-        if found.number != number:
-            return next((each for each in self._decisions if each.number == number), None)
-        return found
+        return next((each for each in self._decisions if each.number == number), None)
 
     def latest(self, uid: str) -> Decision | None:
         """The last decision about this pod that is still kept."""

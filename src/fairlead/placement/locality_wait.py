@@ -48,9 +48,9 @@ def _required(pod: SchedulerPod, label: str, values: tuple[str, ...]) -> Schedul
     condition = LabelSelectorRequirement(key=label, operator="In", values=values)
     affinity = pod.spec.affinity or Affinity()
     nodes = affinity.node_affinity or NodeAffinity()
-    terms = (nodes.required.node_selector_terms if nodes.required is not None else None) or (NodeSelectorTerm(),)
+    terms: tuple[NodeSelectorTerm, ...] = (NodeSelectorTerm(),)
     if nodes.required is not None:
-        terms = tuple(term for term in terms if not term.is_empty)
+        terms = tuple(term for term in nodes.required.node_selector_terms or () if not term.is_empty)
     joined = tuple(
         msgspec.structs.replace(term, match_expressions=(*(term.match_expressions or ()), condition)) for term in terms
     )

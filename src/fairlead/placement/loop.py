@@ -7,7 +7,7 @@ it is forgotten again and queued with a back-off; when the watch shows it on its
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import structlog
@@ -50,8 +50,6 @@ from fairlead.placement.units import Units
 from fairlead.placement.unreadable import Unreadable
 
 log = structlog.get_logger("fairlead.placement")
-
-T = TypeVar("T")
 
 # Decide so many, then let the writes and the watches have a turn.
 BATCH = 128
@@ -115,7 +113,7 @@ class Loop:
         self._alone: set[str] = set()
         self._binding = 0
         self._wakeup = asyncio.Event()
-        self._leading = False
+        self.is_leading = False
         self._prepared = False
         self.reservations = Reservations(self._state.table)
         self.units = Units(
@@ -150,10 +148,7 @@ class Loop:
             history=self._state.history,
         )
         self._table_work = TableWork(self._table_handle, wake=self.wake)
-
-    @property
-    def is_leading(self) -> bool:
-        return self._leading
+        self.run_on_table = self._table_work.run
 
     @property
     def mirrors(self) -> list[Mirror[Any]]:
@@ -189,10 +184,10 @@ class Loop:
             while True:
                 self._wakeup.clear()
                 self._drain(nodes, pods, around)
-                if not self._leading:
+                if not self.is_leading:
                     self.units.places.expired(self.reservations.expire(self._clock.elapsed_s()))
                     self._take_forecast()
-                    self._table_work.do_all(self._leading)
+                    self._table_work.do_all(self.is_leading)
                 elif self._lead_on():
                     await asyncio.sleep(0)
                     continue
@@ -204,13 +199,13 @@ class Loop:
 
     async def lead(self, stop: asyncio.Event) -> None:
         """Decide from now on, until `stop` is set; bindings under way are finished first."""
-        self._leading, self._prepared = True, False
+        self.is_leading, self._prepared = True, False
         self._wakeup.set()
         try:
             await stop.wait()
         finally:
             # Writes still on their way settle by themselves: without the lease they are not sent.
-            self._leading = False
+            self.is_leading = False
             self._table_work.refuse_changes()
             self._wakeup.set()
         await self._writes.finish()
@@ -222,13 +217,6 @@ class Loop:
     def wake(self) -> None:
         """There is something new to look at, such as a unit that a source offers."""
         self._wakeup.set()
-
-    async def run_on_table(self, work: Callable[[TableHandle], T], *, reading: bool = False) -> T:
-        """Have work done on the table between two decisions, with every observed change in it.
-
-        Work that only reads, and leaves the table as it was, is done by a standby as well.
-        """
-        return await self._table_work.run(work, reading=reading)
 
     def _lead_on(self) -> bool:
         """What a leader does with the table in step; False when there was nothing to do."""
@@ -246,7 +234,7 @@ class Loop:
         self.units.places.expired(self.reservations.expire(now_s))
         self.units.take()
         self._take_forecast()
-        self._table_work.do_all(self._leading)
+        self._table_work.do_all(self.is_leading)
         if self.reservations.has_freed():
             self._wake_refused([ClusterEvent.POD_REMOVED], now_s)
         self._queue.tick(now_s)
@@ -267,11 +255,11 @@ class Loop:
     async def _rest(self) -> None:
         """Until something changes, a back-off is over, or a reservation ends."""
         times = [self.reservations.next_s()]
-        if self._leading:
+        if self.is_leading:
             times += [self._queue.next_tick_s(), self.units.line.next_tick_s()]
             if not self.units.is_ready():
                 times.append(self._clock.elapsed_s() + NOT_READY_S)
-        if self._leading and self._is_held_up:
+        if self.is_leading and self._is_held_up:
             times.append(self._clock.elapsed_s() + HELD_UP_S)
         next_s = min((each for each in times if each is not None), default=None)
         pause = [] if next_s is None else [self._clock.sleep(max(0.01, next_s - self._clock.elapsed_s()))]
@@ -637,5 +625,5 @@ class Loop:
         self._writes.report_failure(pod, message, nominate)
 
     def _report_unreadable(self, event: RecordEvent) -> None:
-        if self._leading:
+        if self.is_leading:
             self._writes.write(event)  # a standby reports nothing; it does when it leads

@@ -1,5 +1,7 @@
 """What the scheduler counts, under kube-scheduler's names, so that its dashboards and alerts work unchanged."""
 
+from functools import partial
+
 from prometheus_client import Counter, Gauge, Histogram
 
 from fairlead.cluster.metrics import Metrics
@@ -11,48 +13,33 @@ _BOUND_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10
 class PlacementMetrics:
     def __init__(self, metrics: Metrics) -> None:
         registry = metrics.registry
-        self.attempts = Counter(
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self.attempts = counter(
             "scheduler_schedule_attempts_total",
             "Attempts to place a unit, by result: scheduled, unschedulable, error.",
             ["result", "profile"],
-            registry=registry,
         )
-        self.algorithm_seconds = Histogram(
-            "scheduler_scheduling_algorithm_duration_seconds",
-            "Time to decide.",
-            buckets=_ALGORITHM_BUCKETS,
-            registry=registry,
+        self.algorithm_seconds = histogram(
+            "scheduler_scheduling_algorithm_duration_seconds", "Time to decide.", buckets=_ALGORITHM_BUCKETS
         )
-        self.bound_seconds = Histogram(
-            "scheduler_pod_scheduling_sli_duration_seconds",
-            "Time from first seen to bound.",
-            buckets=_BOUND_BUCKETS,
-            registry=registry,
+        self.bound_seconds = histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds", "Time from first seen to bound.", buckets=_BOUND_BUCKETS
         )
-        self.pending = Gauge(
-            "scheduler_pending_pods",
-            "Units that wait, by queue: active, backoff, unschedulable.",
-            ["queue"],
-            registry=registry,
+        self.pending = gauge(
+            "scheduler_pending_pods", "Units that wait, by queue: active, backoff, unschedulable.", ["queue"]
         )
-        self.preemptions = Counter("scheduler_preemption_attempts_total", "Attempts to preempt.", registry=registry)
-        self.victims = Histogram(
-            "scheduler_preemption_victims",
-            "Pods evicted for another.",
-            buckets=(1, 2, 4, 8, 16, 32, 64),
-            registry=registry,
+        self.preemptions = counter("scheduler_preemption_attempts_total", "Attempts to preempt.")
+        self.victims = histogram(
+            "scheduler_preemption_victims", "Pods evicted for another.", buckets=(1, 2, 4, 8, 16, 32, 64)
         )
-        self.unreadable = Counter(
+        self.unreadable = counter(
             "fairlead_unreadable_objects_total",
             "Times an object could not be read as it is, and was taken for what could be read of it.",
             ["kind"],
-            registry=registry,
         )
-        self.forecasts_unmatched = Gauge(
-            "fairlead_forecast_unmatched",
-            "Forecasts of nodes, Services and workloads that are not there.",
-            registry=registry,
+        self.forecasts_unmatched = gauge(
+            "fairlead_forecast_unmatched", "Forecasts of nodes, Services and workloads that are not there."
         )
-        self.reservations = Gauge(
-            "fairlead_reserved_places", "Places held for pods that do not exist yet.", registry=registry
-        )
+        self.reservations = gauge("fairlead_reserved_places", "Places held for pods that do not exist yet.")

@@ -9,7 +9,6 @@ until then nothing durable says so, and whoever leads next would not know.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
-import numpy as np
 import structlog
 
 from fairlead.engine.cycle import Cycle
@@ -231,9 +230,8 @@ class Places:
 
     def put(self, pod: SchedulerPod, node: str, devices: tuple[int, ...] = ()) -> Outcome:
         """The pod on that node, with those GPUs if it had them there, or nowhere."""
-        within_N = np.zeros(self._table.size, dtype=np.bool_)
-        if (row := self._table.row_of.get(node)) is not None:
-            within_N[row] = True
+        row = self._table.row_of.get(node)
+        within_N = self._table.view().among(set() if row is None else {row})
         return self._cycles[pod.spec.scheduler_name].decide(pod, within_N=within_N, first=node, devices=devices)
 
 

@@ -12,6 +12,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.engine.occupant import Occupant
 from fairlead.model.intents import Delete, Regarding
+from fairlead.model.kinds import split_key
 from fairlead.model.pod import SchedulerPod
 from fairlead.placement import events_and_conditions
 from fairlead.placement.spec import PODS
@@ -87,7 +88,7 @@ class Preemptor:
     async def _evict(self, pod: SchedulerPod, node: str, victim: Occupant) -> bool:
         if victim.terminating:
             return True  # it is being deleted already, and has the condition of whoever deleted it
-        namespace, _, name = victim.key.rpartition("/")
+        namespace, name = split_key(victim.key)
         whom = Regarding(kind="Pod", name=name, namespace=namespace, uid=victim.uid)
         noted = await self._writer.carry_out(
             events_and_conditions.disrupted(whom, pod.spec.scheduler_name, self._clock.now())

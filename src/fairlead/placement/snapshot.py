@@ -21,13 +21,12 @@ from fairlead.engine.registry import PREDICATES, PRIORITIES
 from fairlead.engine.request import Request
 from fairlead.engine.table import NodeTable
 from fairlead.model.meta import Condition, ObjectMeta
-from fairlead.model.node import Node, NodeStatus
+from fairlead.model.node import AVOID_PODS, Node, NodeStatus
 from fairlead.model.outcome import VolumeChoice
 from fairlead.model.pod import PodStatus, SchedulerPod
 from fairlead.model.workloads import Namespace, PodDisruptionBudget, Selecting
 from fairlead.placement.spec import RELATED_KINDS
 
-AVOIDED = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 # A device that no node has: whoever asks for it gets none, as one that came when none was free.
 NOWHERE = GpuHold((-1,))
 
@@ -63,7 +62,7 @@ def placed_pod_of(occupant: Occupant) -> PlacedPod:
     )
 
 
-class SeatLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PlacedPodLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A placed pod as a line: its class is an index into the snapshot's classes."""
 
     uid: str
@@ -88,7 +87,7 @@ class Snapshot(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     # Sizes that count where nodes tell different ones: the first heard of.
     image_sizes: Mapping[str, int] = {}
     classes: tuple[SchedulerPod, ...] = ()
-    pods: tuple[SeatLine, ...] = ()
+    pods: tuple[PlacedPodLine, ...] = ()
     # By kind: namespaces, services, controllers, budgets, storage.
     related_objects: Mapping[str, tuple[Any, ...]] = {}
     node_forecasts: Mapping[str, float | Change] = {}
@@ -111,7 +110,7 @@ def snapshot_of(
     images = _images_of(pods)
     classes: dict[int, int] = {}
     exemplars: list[SchedulerPod] = []
-    lines: list[SeatLine] = []
+    lines: list[PlacedPodLine] = []
     # In one order: what was undone to come back to a former snapshot stands at the end of the mapping.
     for uid, placed in sorted(placed_pods.items()):
         number = classes.get(id(placed.request))
@@ -119,7 +118,7 @@ def snapshot_of(
             number = classes[id(placed.request)] = len(exemplars)
             exemplars.append(bare_pod(placed.request.pod))
         lines.append(
-            SeatLine(
+            PlacedPodLine(
                 uid,
                 placed.key,
                 number,
@@ -220,7 +219,7 @@ def bare_pod(pod: SchedulerPod) -> SchedulerPod:
 def bare_node(node: Node, images: frozenset[str]) -> Node:
     """The node without what no rule reads, and with those images only that are asked for."""
     meta, status = node.metadata, node.status
-    avoided = {AVOIDED: meta.annotations[AVOIDED]} if AVOIDED in meta.annotations else {}
+    avoided = {AVOID_PODS: meta.annotations[AVOID_PODS]} if AVOID_PODS in meta.annotations else {}
     kept = tuple(image for image in status.images or () if not images.isdisjoint(image.names or ()))
     return Node(
         metadata=ObjectMeta(name=meta.name, labels=meta.labels, annotations=avoided),

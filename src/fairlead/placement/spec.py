@@ -13,12 +13,13 @@ NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False, rest=rest_of_nod
 
 VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", volumes.PersistentVolume, namespaced=False)
 CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", volumes.PersistentVolumeClaim)
+SERVICES = Kind("", "v1", "services", "Service", workloads.Service)
 REPLICA_SETS = Kind("apps", "v1", "replicasets", "ReplicaSet", workloads.ReplicaSet)
 
 # What decisions depend on besides nodes and pods; all of it goes into the table's catalog.
 RELATED_KINDS: tuple[Kind[Any], ...] = (
     Kind("", "v1", "namespaces", "Namespace", workloads.Namespace, namespaced=False),
-    Kind("", "v1", "services", "Service", workloads.Service),
+    SERVICES,
     Kind("", "v1", "replicationcontrollers", "ReplicationController", workloads.ReplicationController),
     REPLICA_SETS,
     Kind("apps", "v1", "statefulsets", "StatefulSet", workloads.StatefulSet),

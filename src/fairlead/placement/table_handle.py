@@ -25,15 +25,16 @@ class TableHandle:
         pods_of: Callable[[str], Iterable[SchedulerPod]],
         nominated: Callable[[], Iterable[SchedulerPod]],
         now_s: Callable[[], float],
-        queue: UnitQueue | None = None,
-        history: History | None = None,
+        queue: UnitQueue,
+        history: History,
     ) -> None:
+        """`cycles` by the scheduler name they serve."""
         self.table = table
         self.reservations = reservations
         # To be read, not written: who waits, and what was decided lately.
-        self.queue = queue if queue is not None else UnitQueue()
-        self.history = history if history is not None else History(table)
-        self._cycles = cycles
+        self.queue = queue
+        self.history = history
+        self.cycles = cycles
         self._pods_of = pods_of
         self._nominated = nominated
         self._now_s = now_s
@@ -45,12 +46,7 @@ class TableHandle:
 
     def cycle(self, scheduler_name: str) -> Cycle | None:
         """Decisions under the profile of that name; None when there is no such profile here."""
-        return self._cycles.get(scheduler_name)
-
-    @property
-    def cycles(self) -> Mapping[str, Cycle]:
-        """By the scheduler name they serve."""
-        return self._cycles
+        return self.cycles.get(scheduler_name)
 
     def pods_of(self, workload: str) -> list[SchedulerPod]:
         """Every pod under the workload with this UID, directly or through a ReplicaSet, in the order of their names."""

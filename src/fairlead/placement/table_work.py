@@ -29,8 +29,10 @@ class TableWork:
         self._wake = wake
         self._waiting: deque[_Waiting] = deque()
 
-    async def run(self, work: Callable[[TableHandle], T], *, reading: bool) -> T:
-        """Wait until the loop has done the work; what it raises is raised here."""
+    async def run(self, work: Callable[[TableHandle], T], *, reading: bool = False) -> T:
+        """Have work done on the table between two decisions, with every observed change in it; what it raises is
+        raised here. Work that only reads, and leaves the table as it was, is done by a standby as well.
+        """
         if len(self._waiting) >= MOST_WAITING:
             raise TableBusy(f"{MOST_WAITING} other calls wait for the table; try again later")
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()

@@ -17,9 +17,8 @@ from fairlead.engine.profile import Profile
 from fairlead.engine.standing import Standing, StandingUnit
 from fairlead.engine.statement import Statement
 from fairlead.engine.unit import NoTrial, TrialTable, Unit, UnitOutcome, UnitPlaced
-from fairlead.model.outcome import Placed
 from fairlead.model.pod import SchedulerPod
-from fairlead.placement.ahead import Ahead
+from fairlead.placement.ahead import Ahead, Room
 from fairlead.placement.history import Former
 from fairlead.placement.loop import Loop
 from fairlead.placement.places import with_nodes
@@ -33,12 +32,6 @@ T = TypeVar("T")
 MOST_COPIES = 2
 
 
-class KeptRoom(msgspec.Struct, frozen=True):
-    unit: Unit
-    places: tuple[Placed, ...]
-    fits_at_s: float | None
-
-
 class Copied(msgspec.Struct, frozen=True):
     """What a trial starts from, as references into what does not change."""
 
@@ -46,7 +39,7 @@ class Copied(msgspec.Struct, frozen=True):
     profiles: Mapping[str, tuple[Profile, int]]
     standing: tuple[StandingUnit, ...]
     nominated: tuple[SchedulerPod, ...]
-    rooms: tuple[KeptRoom, ...]
+    rooms: tuple[Room, ...]
     # Unix time.
     now_s: float
 
@@ -70,16 +63,12 @@ class LoopTrials:
         units = self._loop.units
         units.ahead.lift()
         try:
-            rooms = tuple(
-                KeptRoom(room.unit, tuple(Placed(pod, node) for pod, (_, node) in room.places.items()), room.fits_at_s)
-                for room in units.ahead.rooms
-            )
             return Copied(
                 handle.history.present(pods),
                 {name: (cycle.profile, cycle.pick.counter) for name, cycle in handle.cycles.items()},
                 units.standing.document(),
                 tuple(handle.nominated()),
-                rooms,
+                tuple(units.ahead.rooms),
                 self._loop.unix_s,
             )
         finally:

@@ -338,5 +338,5 @@ class Units:
                 self.ahead.restore()  # what is dropped is free for others, who hear of it
                 self.ahead.drop(unit.key)
                 return outcome
-        nodes = tuple(sorted({node for _, node in room.places.values()}))
+        nodes = tuple(sorted({place.node for place in room.places}))
         return msgspec.structs.replace(outcome, reserved=nodes, fits_at_s=room.fits_at_s)

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
-from fairlead.model.intents import RecordEvent, Regarding
+from fairlead.model.intents import RecordEvent, regarding
 from fairlead.model.kinds import Kind
 
 log = structlog.get_logger("fairlead.placement")
@@ -44,7 +44,7 @@ class Unreadable:
         message = f"{type(problem).__name__}: {problem}"
         message = message if len(message) <= MOST_SHOWN else f"{message[:MOST_SHOWN]}..."
         event = RecordEvent(
-            regarding=_about(kind, thing),
+            regarding=regarding(kind, thing.metadata),
             reason="Unreadable",
             action="Reading",
             note=f"{kind.kind} cannot be read as it is, and counts for what can be read of it: {message}",
@@ -75,10 +75,3 @@ class Unreadable:
             "object cannot be read", kind=kind.name, key=key, problem=message, others=self._suppressed, exc_info=problem
         )
         self._quiet_until_s, self._suppressed = now_s + LOG_EVERY_S, 0
-
-
-def _about(kind: Kind[Any], thing: Any) -> Regarding:
-    meta = thing.metadata
-    return Regarding(
-        kind=kind.kind, api_version=kind.api_version, name=meta.name, namespace=meta.namespace, uid=meta.uid
-    )

@@ -20,7 +20,7 @@ import numpy as np
 
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.diagnosis import codes, diagnose, explain
+from fairlead.engine.diagnosis import codes, diagnose
 from fairlead.engine.dialect import parse_profile
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.plugin_config import parse_strategy
@@ -32,6 +32,7 @@ from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
 from fairlead.model.outcome import Code, Placed
 from fairlead.model.pod import SchedulerPod
+from fairlead.placement.columns import sheet
 from fairlead.placement.spec import RELATED_KINDS
 
 Vector = dict[str, Any]
@@ -105,12 +106,15 @@ def check_single(cluster: RecordedCluster, vector: Vector, expected: Vector) -> 
     if not feasible:
         return
 
-    explanation = explain(evaluation)
+    cycle = Cycle(table, cluster.profile)
+    shown = sheet(cycle, pod)
     skipped = set(expected.get("score_skipped") or ()) - SILENT
-    yield from differ("score_skipped", sorted(explanation.skipped), sorted(skipped))
+    yield from differ("score_skipped", sorted(shown.silent), sorted(skipped))
     scores = {
-        rule: {name: [score.raw, score.normalised] for name, score in of_nodes.items()}
-        for rule, of_nodes in explanation.scores.items()
+        rule: {
+            name: [raw, normal] for name, raw, normal in zip(shown.feasible, raws, shown.normalised[rule], strict=True)
+        }
+        for rule, raws in shown.raw.items()
     }
     for rule, document in (vector.get("strategies") or {}).items():
         extra = NodeResourcesFit(parse_strategy(document), without_pod_level=True)
@@ -122,14 +126,16 @@ def check_single(cluster: RecordedCluster, vector: Vector, expected: Vector) -> 
         else:
             yield from differ(f"scores.{rule}", scores.get(rule), of_nodes)
     yield from differ("scores", sorted(set(scores) - set(expected["scores"])), [])
-    yield from differ("total", explanation.totals, expected["total"])
-    yield from differ("best", sorted(explanation.best), sorted(expected["best"]))
+    totals = dict(zip(shown.feasible, shown.totals, strict=True))
+    yield from differ("total", totals, expected["total"])
+    best = [name for name, total in totals.items() if total == max(shown.totals)]
+    yield from differ("best", best, sorted(expected["best"]))
 
     # The decision itself comes from the incremental path; it must agree with the explanation.
     totals_N = evaluation.totals(feasible_N)
     incremental = {name: int(totals_N[table.row_of[name]]) for name in feasible}
     yield from differ("total of the decision", incremental, expected["total"])
-    outcome = Cycle(table, cluster.profile).decide(pod)
+    outcome = cycle.decide(pod)
     chosen = outcome.node if isinstance(outcome, Placed) else None
     yield from differ("decision", chosen, min(expected["best"]))
 

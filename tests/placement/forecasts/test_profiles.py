@@ -14,7 +14,7 @@ POD = a_pod("p", cpu="500m", memory="2Gi")
 async def profiles_with(*documents: object) -> Profiles:
     reader = a_reader(Scripted(*documents))  # type: ignore[arg-type]
     await reader.refresh()
-    return Profiles(reader.loads, lambda: NOW, lambda: CLUSTER)
+    return Profiles(reader.loads(NOW), CLUSTER)
 
 
 async def test_requests_are_the_fallback() -> None:

@@ -11,6 +11,8 @@ from fairlead.engine.profile import Profile, kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
 from fairlead.model.pod import SchedulerPod
+from fairlead.placement.history import History
+from fairlead.placement.queue import UnitQueue
 from fairlead.placement.requests.plan import ItemInput
 from fairlead.placement.requests.spec import Item, ItemStatus, Operation, Workload, WorkloadRef
 from fairlead.placement.reservations import Reservations
@@ -109,6 +111,8 @@ class AtTable:
             pods_of=lambda uid: [pod for pod in self.pods.values() if _top(pod, above or {}) == uid],
             nominated=list,
             now_s=lambda: self.now_s,
+            queue=UnitQueue(),
+            history=History(self.table),
         )
 
     def used(self) -> tuple[list[int], ...]:

@@ -105,7 +105,7 @@ def test_pods_of_a_stateful_set_carry_their_ordinals_and_its_revision() -> None:
         status={"currentRevision": "db-1", "updateRevision": "db-2"}, spec={"ordinals": {"start": 5}}
     )
     model = model_pod(found, [], Maker("StatefulSet", found))
-    labels = [numbered(model, "sr-1/0", number).metadata.labels for number in (0, 1)]
+    labels = [numbered(model, "sr-1/0", number, ()).metadata.labels for number in (0, 1)]
     assert [each["statefulset.kubernetes.io/pod-name"] for each in labels] == ["db-8", "db-9"]
     assert [each["apps.kubernetes.io/pod-index"] for each in labels] == ["8", "9"]
     assert {each["controller-revision-hash"] for each in labels} == {"db-2"}
@@ -120,7 +120,7 @@ def test_below_the_partition_the_old_revision_goes_on() -> None:
 def test_a_claim_that_is_there_goes_with_its_ordinal_and_one_that_is_not_says_nothing() -> None:
     found = a_stateful_set(spec={"volumeClaimTemplates": [{"metadata": {"name": "data"}}]})
     model = model_pod(found, [], Maker("StatefulSet", found))
-    there = {"default/data-db-4"}.__contains__
+    there = {"default/data-db-4"}
     first, second = (numbered(model, "sr-1/0", number, there).spec.volumes or () for number in (0, 1))
     assert first == ()
     assert [each.persistent_volume_claim.claim_name for each in second if each.persistent_volume_claim] == ["data-db-4"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fairlead.engine.node_terms import NAME_FIELD, NodeTerm, required_mask, terms_mask
+from fairlead.engine.node_terms import NAME_FIELD, NodeTerm, required_affinity, required_mask, terms_mask
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
 from fairlead.engine.table import NodeTable
@@ -23,21 +23,16 @@ class NodeAffinity(Predicate):
         self._added = added
 
     def applies(self, table: NodeTable, request: Request) -> bool:
-        return self._added is not None or bool(request.pod.spec.node_selector) or _has_required(request)
+        pod = request.pod
+        return self._added is not None or bool(pod.spec.node_selector) or required_affinity(pod) is not None
 
     def narrows(self, request: Request) -> frozenset[str] | None:
         """When every term names nodes, only those are looked at; terms that contradict themselves add none."""
-        if not _has_required(request):
-            return None
-        affinity = request.pod.spec.affinity
-        assert affinity is not None
-        assert affinity.node_affinity is not None
-        assert affinity.node_affinity.required is not None
-        terms = affinity.node_affinity.required.node_selector_terms
-        if not terms:
+        required = required_affinity(request.pod)
+        if required is None or not required.node_selector_terms:
             return None
         names: frozenset[str] = frozenset()
-        for term in terms:
+        for term in required.node_selector_terms:
             of_term = [
                 frozenset(field.values or ())
                 for field in term.match_fields or ()
@@ -58,8 +53,3 @@ class NodeAffinity(Predicate):
             return (Failed(self.reason, own_V, True),)
         added_V = ~terms_mask(view, self._added)
         return (Failed(self.enforced_reason, added_V, True), Failed(self.reason, own_V & ~added_V, True))
-
-
-def _has_required(request: Request) -> bool:
-    affinity = request.pod.spec.affinity
-    return bool(affinity and affinity.node_affinity and affinity.node_affinity.required)

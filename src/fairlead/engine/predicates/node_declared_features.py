@@ -38,5 +38,5 @@ class NodeDeclaredFeatures(Predicate):
 
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:
         needed = self.needed(request)
-        lacking = np.array([not needed <= features for features in view.table.feature_sets], dtype=np.bool_)
+        lacking = np.array([not needed <= features for features in view.table.feature_sets.values], dtype=np.bool_)
         return (Failed(self.reason, lacking[view.take(view.table.feature_set_N)], True),)

@@ -63,7 +63,7 @@ class CheckNodeCondition(Predicate):
                     kind == condition and status != required and (kind, status) not in let_past
                     for kind, status in conditions
                 )
-                for conditions in view.table.condition_sets
+                for conditions in view.table.condition_sets.values
             ]
             failed.append(Failed(reason, np.array(bad, dtype=np.bool_)[ids_V], True))
         if tolerations and is_tolerated(CORDON, tolerations):
@@ -89,7 +89,7 @@ class Pressure(Predicate):
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:
         if self._tolerated and is_tolerated(self.taint, request.tolerations):
             return ()
-        under = [(self.condition, "True") in conditions for conditions in view.table.condition_sets]
+        under = [(self.condition, "True") in conditions for conditions in view.table.condition_sets.values]
         return (Failed(self.reason, np.array(under, dtype=np.bool_)[view.take(view.table.condition_set_N)], True),)
 
 

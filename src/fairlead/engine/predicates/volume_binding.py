@@ -15,7 +15,7 @@ from fairlead.engine.catalog import Catalog
 from fairlead.engine.node_terms import parse_terms, requirements_mask, terms_mask
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
-from fairlead.engine.storage import ClaimError, check_owner, find_claim, named_claims, waits_for_consumer
+from fairlead.engine.storage import ClaimError, check_owner, find_claim, named_claim, waits_for_consumer
 from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.cluster_events import ClusterEvent
@@ -97,7 +97,10 @@ class Search(msgspec.Struct):
 def claims_of(catalog: Catalog, request: Request) -> Claims:
     claims = Claims([], [], [])
     pod = request.pod
-    for named in named_claims(pod):
+    for volume in pod.spec.volumes or ():
+        named = named_claim(pod, volume)
+        if named is None:
+            continue
         try:
             claim = find_claim(catalog, request.namespace, named.name)
         except ClaimError:

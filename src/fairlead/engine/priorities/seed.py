@@ -20,10 +20,9 @@ from fairlead.engine.rule import Priority, Scope
 from fairlead.engine.view import View
 
 ONE: Final = 10**6
-REQUESTED: Final = Load(REQUESTS)
 
 
-def utilisation(view: View, request: Request, sign: int = 1, load: Load = REQUESTED) -> Floats:
+def utilisation(view: View, request: Request, load: Load, sign: int = 1) -> Floats:
     """The share of cpu and memory in use after adding (or removing) one pod, each 0..1."""
     delta = request.delta_R[axes.ASSUMED_CPU : axes.ASSUMED_MEMORY + 1, None] * sign
     used_2V = load.of(view) + delta
@@ -56,7 +55,7 @@ class SeedFreeRatio(Priority):
         self._load = Load(basis)
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        return millionths(1 - utilisation(view, request, load=self._load).mean(axis=0))
+        return millionths(1 - utilisation(view, request, self._load).mean(axis=0))
 
 
 class SeedEvenness(Priority):
@@ -70,7 +69,7 @@ class SeedEvenness(Priority):
         self._load = Load(basis)
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        return millionths(evenness(utilisation(view, request, load=self._load)))
+        return millionths(evenness(utilisation(view, request, self._load)))
 
 
 class SeedServiceSpread(Priority):

@@ -16,10 +16,10 @@ class TaintToleration(Priority):
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
         table = view.table
         remembered = request.memo.get(TaintToleration)
-        if remembered is None or remembered[0] != table.taint_sets_version:
-            remembered = request.memo[TaintToleration] = (table.taint_sets_version, [])
+        if remembered is None or remembered[0] != table.taint_sets.version:
+            remembered = request.memo[TaintToleration] = (table.taint_sets.version, [])
         known: list[int] = remembered[1]
-        for taints in table.taint_sets[len(known) :]:
+        for taints in table.taint_sets.values[len(known) :]:
             soft = (taint for taint in taints if taint.effect == PREFER_NO_SCHEDULE)
             known.append(sum(not is_tolerated(taint, request.tolerations) for taint in soft))
         return np.array(known, dtype=np.int64)[view.take(table.taint_set_N)]

@@ -6,9 +6,11 @@ one at a time, so that deciding goes on meanwhile.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from itertools import islice
+from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.cluster.clock import Clock
 from fairlead.engine.cycle import Cycle
@@ -132,10 +134,10 @@ class Explain:
             answer = await self._rebuilt(answer)
         explanation = answer.explanation
         if answer.node and explanation is not None and (choice := explanation.choice) and choice.by == "reservation":
-            answer = _replaced(answer, reservation=reservation_of(self._requests, namespace, name))
+            answer = replace(answer, reservation=reservation_of(self._requests, namespace, name))
         if explanation is not None and explanation.blockage is not None:
             blockage = await self._reticent(call, namespace, explanation.blockage)
-            answer = _replaced(answer, explanation=_replaced(explanation, blockage=blockage))
+            answer = replace(answer, explanation=replace(explanation, blockage=blockage))
         return Answer(answer)
 
     def _explain(self, handle: TableHandle, key: str, whole: bool) -> "PodExplanation | Callable[[], PodExplanation]":
@@ -202,8 +204,8 @@ class Explain:
             at=rfc3339(decision.at),
         )
         if decision.pod is None:
-            return lambda: _replaced(answer, notes=("it was decided as one of a unit; the decision has all of them",))
-        return lambda: _replaced(answer, explanation=explain_former(decision, former, whole=whole))
+            return lambda: replace(answer, notes=("it was decided as one of a unit; the decision has all of them",))
+        return lambda: replace(answer, explanation=explain_former(decision, former, whole=whole))
 
     async def _reticent(self, call: Call, own: str, blockage: Blockage) -> Blockage:
         """Names of victims only to who may read them."""
@@ -217,7 +219,7 @@ class Explain:
             action = Action("list", "pods", namespace=namespace)
             seen = namespace == own or await guard.allows(call.user, action)
             victims.append(victim if seen else Victim(HIDDEN, victim.priority))
-        return _replaced(blockage, clearing=_replaced(clearing, victims=tuple(victims)))
+        return replace(blockage, clearing=replace(clearing, victims=tuple(victims)))
 
     # -- decisions ----------------------------------------------------------------------------------------------
 
@@ -234,13 +236,9 @@ class Explain:
         limit = _limit(call.query.get("limit", ""))
 
         def summaries(handle: TableHandle) -> DecisionList:
-            listed: list[DecisionSummary] = []
-            for decision in handle.history:
-                if len(listed) >= limit:
-                    break
-                if _is_about(decision, key, namespace):
-                    listed.append(self._summary(decision))
-            return DecisionList(kept=len(handle.history), decisions=tuple(listed))
+            found = (each for each in handle.history if _is_about(each, key, namespace))
+            listed = tuple(self._summary(each) for each in islice(found, limit))
+            return DecisionList(kept=len(handle.history), decisions=listed)
 
         return Answer(await read_table(self._loop, summaries))
 
@@ -338,10 +336,6 @@ def _guard(call: Call) -> Guard:
             503, "Unavailable", "callers cannot be authenticated yet: the cluster is not reachable", retry_after_s=2.0
         )
     return call.guard
-
-
-def _replaced(struct: T, **changes: Any) -> T:
-    return msgspec.structs.replace(struct, **changes)  # type: ignore[type-var]
 
 
 def _limit(text: str) -> int:

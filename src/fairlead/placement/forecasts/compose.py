@@ -27,19 +27,7 @@ PATIENT_S = 30.0
 def forecasts(
     settings: Settings, *, clock: Clock, registry: CollectorRegistry, client: Client
 ) -> ForecastReader | None:
-    """What the loop asks for forecasts, or None where nobody forecasts. Run it beside the loop, ask it each round:
-
-        reader = forecasts(settings, clock=clock, registry=metrics.registry, client=runtime.reader)
-        if reader is not None:
-            tasks.create_task(reader.run(stop), name="forecasts")
-        …
-        forecast = reader.current(clock.now())              # each round: never waits, does not read
-        if forecast is not table.catalog.forecast:          # the same object while nothing changed
-            table.catalog.set_forecast(forecast)
-
-    `reader.problem()` is a sentence for a condition, a probe or a log line; None while all is well. The removal of
-    pods takes `RemovalWeights(forecast_sign=settings.forecast.remove_sign)`.
-    """
+    """What the loop asks for forecasts, to be run beside it; None where nobody forecasts."""
     source = source_of(settings.forecast, settings.namespace, client)
     if source is None:
         return None
@@ -92,11 +80,7 @@ def forecaster(
     writer: Writer,
     service_of: Callable[[str, str], str | None] | None = None,
 ) -> Forecaster | None:
-    """The built-in forecaster, or None where it is off. Only the leader runs it, beside the loop:
-
-        made = forecaster(settings, clock=clock, registry=registry, client=runtime.reader, writer=runtime.writer)
-        if made is not None:
-            tasks.create_task(made.run(stop), name="forecaster")
+    """The built-in forecaster, or None where it is off. Only the leader runs it, beside the loop.
 
     `service_of(namespace, pod)` lets samples of metrics-server count for services too.
     """

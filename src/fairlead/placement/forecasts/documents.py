@@ -57,10 +57,11 @@ class Read(msgspec.Struct, frozen=True):
     left_out: int = 0
 
 
-def read_all(found: Iterable[Any], fields: ForecastFields = PLAIN, *, left_out: int = 0) -> Read:
+def read_all(found: Iterable[Any], fields: ForecastFields = PLAIN) -> Read:
     """Every document that makes sense; of the others a count and the first few sentences."""
     documents: list[Document] = []
     complaints: list[str] = []
+    left_out = 0
     for raw in found:
         document = read_document(raw, fields)
         if isinstance(document, Document):
@@ -179,53 +180,41 @@ def summary(documents: Sequence[Document], now: datetime, *, ttl_s: float, horiz
         value, baseline = document.value / document.pods, document.baseline / document.pods
         counted[key] = Counted(max(value, known.highest) if known else value, baseline, document.issued_at)
         until.append(min(document.target_at, document.issued_at + ttl))
-    changes = _changes(counted)
+    by_subject: dict[Subject, dict[str, Counted]] = {}
+    for (subject, resource), each in counted.items():
+        by_subject.setdefault(subject, {})[resource] = each
+    nodes = {name: of for (namespace, name), of in by_subject.items() if not namespace}
+    services = {subject: of for subject, of in by_subject.items() if subject[0]}
     return Summary(
         Forecast(
-            nodes={name: each for (space, name), each in changes.items() if not space},
-            services={subject: each for subject, each in changes.items() if subject[0]},
-            usage=_usage(counted),
+            nodes={node: _change(of) for node, of in nodes.items()},
+            services={subject: _change(of) for subject, of in services.items()},
+            usage={node: _usage(of) for node, of in nodes.items()},
         ),
-        _loads(counted),
+        {subject: {resource: each.baseline for resource, each in of.items()} for subject, of in services.items()},
         min(until, default=None),
         tuple(kept),
         min((each.issued_at for each in counted.values()), default=None),
-        len(changes),
+        len(by_subject),
     )
 
 
-def _changes(counted: Mapping[tuple[Subject, str], Counted]) -> dict[Subject, Change]:
-    rises: dict[Subject, dict[str, float]] = {}
-    for (subject, resource), each in counted.items():
-        rises.setdefault(subject, {})[resource] = each.highest - each.baseline
-    return {
-        subject: Change(None if (cores := of.get(CPU)) is None else cores * 1000, of.get(MEMORY))
-        for subject, of in rises.items()
-    }
+def _change(of: Mapping[str, Counted]) -> Change:
+    cpu, memory = of.get(CPU), of.get(MEMORY)
+    return Change(
+        None if cpu is None else (cpu.highest - cpu.baseline) * 1000,
+        None if memory is None else memory.highest - memory.baseline,
+    )
 
 
-def _usage(counted: Mapping[tuple[Subject, str], Counted]) -> dict[str, Usage]:
-    """What each node uses now."""
-    used: dict[str, dict[str, float]] = {}
-    measured_s: dict[str, float] = {}
-    for (subject, resource), each in counted.items():
-        if not subject[0]:
-            used.setdefault(subject[1], {})[resource] = each.baseline
-            measured_s[subject[1]] = max(measured_s.get(subject[1], 0.0), each.issued_at.timestamp())
-    return {
-        node: Usage(
-            None if (cores := of.get(CPU)) is None else cores * 1000, of.get(MEMORY), measured_s=measured_s[node]
-        )
-        for node, of in used.items()
-    }
-
-
-def _loads(counted: Mapping[tuple[Subject, str], Counted]) -> dict[Subject, dict[str, float]]:
-    loads: dict[Subject, dict[str, float]] = {}
-    for (subject, resource), each in counted.items():
-        if subject[0]:
-            loads.setdefault(subject, {})[resource] = each.baseline
-    return loads
+def _usage(of: Mapping[str, Counted]) -> Usage:
+    """What a node uses now."""
+    cpu, memory = of.get(CPU), of.get(MEMORY)
+    return Usage(
+        None if cpu is None else cpu.baseline * 1000,
+        None if memory is None else memory.baseline,
+        measured_s=max(each.issued_at.timestamp() for each in of.values()),
+    )
 
 
 # -- reading values -------------------------------------------------------------------------------------------

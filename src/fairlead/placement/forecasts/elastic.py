@@ -6,18 +6,12 @@ The official client is an extra (`fairlead[elasticsearch]`) and is imported only
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.placement.forecasts.access import Access
-from fairlead.placement.forecasts.documents import (
-    MOST_DOCUMENTS,
-    PLAIN,
-    Document,
-    Read,
-    read_all,
-    written,
-)
+from fairlead.placement.forecasts.documents import MOST_DOCUMENTS, PLAIN, Document, Read, read_all, written
 from fairlead.placement.forecasts.sources import SourceProblem
 from fairlead.settings import ForecastFields
 
@@ -61,8 +55,17 @@ class Elastic:
             )
         return self._client.options(headers=self._access.headers("ApiKey"))
 
-    def sentence(self, problem: Exception) -> SourceProblem:
-        """What an error of the client means, and what to do."""
+    @contextmanager
+    def errors_as_sentences(self) -> Iterator[None]:
+        """What an error of the client means, and what to do, as a SourceProblem."""
+        from elasticsearch import ApiError, TransportError
+
+        try:
+            yield
+        except (ApiError, TransportError) as problem:
+            raise self._sentence(problem) from problem
+
+    def _sentence(self, problem: Exception) -> SourceProblem:
         import elasticsearch
 
         if isinstance(problem, elasticsearch.ConnectionTimeout):
@@ -108,16 +111,13 @@ class ElasticsearchSource:
 
     async def read(self, now: datetime) -> Read:
         client = self._elastic.client()
-        from elasticsearch import ApiError, TransportError
-
         try:
-            if not self._is_checked:
-                await self._check(client)
-            found, cut = await self._pages(client, now)
+            with self._elastic.errors_as_sentences():
+                if not self._is_checked:
+                    await self._check(client)
+                found, cut = await self._pages(client, now)
             # Nothing may be a mistake made since: an index gone, a field renamed.
             self._is_checked = bool(found)
-        except (ApiError, TransportError) as problem:
-            raise self._elastic.sentence(problem) from problem
         except (KeyError, TypeError, AttributeError, RecursionError) as problem:
             # Something in between answers in its stead.
             message = f"{type(problem).__name__}: {problem}"
@@ -154,16 +154,9 @@ class ElasticsearchSource:
                 after = hits[-1]["sort"]
             return found, True
         finally:
-            await self._let_go(client, point)
-
-    async def _let_go(self, client: "AsyncElasticsearch", point: str) -> None:
-        from elasticsearch import ApiError, TransportError
-
-        try:
-            await client.close_point_in_time(id=point)
-        except (ApiError, TransportError):
-            # What was read stands; the server closes the point itself when KEEP_ALIVE is over.
-            return
+            # What was read stands in any case; the server closes the point itself when KEEP_ALIVE is over.
+            with suppress(SourceProblem), self._elastic.errors_as_sentences():
+                await client.close_point_in_time(id=point)
 
     def _fresh(self, now: datetime) -> dict[str, Any]:
         """Issued within the TTL and about the time ahead, or silent about when (`horizon_s` says it then)."""
@@ -235,16 +228,12 @@ class ElasticsearchSink:
 
     async def write(self, documents: Sequence[Document]) -> None:
         client = self._elastic.client()
-        from elasticsearch import ApiError, TransportError
-
-        try:
+        with self._elastic.errors_as_sentences():
             for index in sorted({self._index(each) for each in documents} - self._created):
                 await self._make(client, index)
             numbered = list(zip(_ids(documents), documents, strict=True))
             for start in range(0, len(numbered), BULK):
                 await self._send(client, numbered[start : start + BULK])
-        except (ApiError, TransportError) as problem:
-            raise self._elastic.sentence(problem) from problem
 
     async def _send(self, client: "AsyncElasticsearch", documents: Sequence[tuple[str, Document]]) -> None:
         lines: list[dict[str, Any]] = []

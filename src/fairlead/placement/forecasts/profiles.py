@@ -4,8 +4,7 @@ The current load is the baseline of its forecast documents, where there are any;
 synchronously while a round is sorted, so nothing here waits.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -32,30 +31,23 @@ class ServiceProfile(msgspec.Struct, frozen=True):
 
 
 class Profiles:
-    def __init__(
-        self,
-        loads: Callable[[datetime], Mapping[Subject, Mapping[str, float]]],
-        now: Callable[[], datetime],
-        allocatable: Callable[[], tuple[int, int]],
-    ) -> None:
+    def __init__(self, loads: Mapping[Subject, Mapping[str, float]], allocatable: tuple[int, int]) -> None:
         """`loads` is the forecast reader's; `allocatable` is what all nodes have together, in milli and bytes."""
         self._loads = loads
-        self._now = now
         self._allocatable = allocatable
 
     def of(self, namespace: str, names: Sequence[str], pod: SchedulerPod) -> ServiceProfile:
         """The profile of a service by one of its pods, or a pod as its template would make it, and by what it is
         called: by the caller, as a workload, as a Service; the first name with a known load counts.
         """
-        loads = self._loads(self._now())
-        load = next((found for name in names if (found := loads.get((namespace, name)))), {})
+        load = next((found for name in names if (found := self._loads.get((namespace, name)))), {})
         requested = dict(counted(pod_requests(pod)))
         return profile(
             round(load.get(CPU, 0.0) * 1000),
             round(load.get(MEMORY, 0.0)),
             requested.get(CPU, 0),
             requested.get(MEMORY, 0),
-            self._allocatable(),
+            self._allocatable,
         )
 
 

@@ -8,6 +8,7 @@ says nothing. `problem` tells, and so do the metrics.
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -29,25 +30,17 @@ SUM_AGAIN: Final = timedelta(seconds=1)
 
 class ForecastMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.reads = Counter(
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.reads = counter(
             "fairlead_forecast_reads_total",
             "Reads of forecasts by source and outcome: done, nothing, late, failed, bug.",
             ["source", "outcome"],
-            registry=registry,
         )
-        self.left_out = Counter(
-            "fairlead_forecast_documents_left_out_total",
-            "Documents that made no sense, or too many.",
-            registry=registry,
+        self.left_out = counter(
+            "fairlead_forecast_documents_left_out_total", "Documents that made no sense, or too many."
         )
-        self.age = Gauge(
-            "fairlead_forecast_age_seconds",
-            "Age of the oldest forecast that counts; 0 while none does.",
-            registry=registry,
-        )
-        self.subjects = Gauge(
-            "fairlead_forecast_subjects", "Nodes and services with a forecast that counts.", registry=registry
-        )
+        self.age = gauge("fairlead_forecast_age_seconds", "Age of the oldest forecast that counts; 0 while none does.")
+        self.subjects = gauge("fairlead_forecast_subjects", "Nodes and services with a forecast that counts.")
 
 
 class ForecastReader:

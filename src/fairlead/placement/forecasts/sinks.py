@@ -26,10 +26,12 @@ class Sink(Protocol):
     async def write(self, documents: Sequence[Document]) -> None:
         """These documents instead of the last ones; SourceProblem where that cannot be."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Nothing to close, unless a sink says otherwise."""
+        return
 
 
-class FileSink:
+class FileSink(Sink):
     def __init__(self, file: Path, fields: ForecastFields = PLAIN) -> None:
         self.described_as = f"file {file}"
         self._file = file
@@ -47,11 +49,8 @@ class FileSink:
         except OSError as problem:
             raise SourceProblem(f"{self._file} cannot be written: {problem.strerror}") from None
 
-    async def close(self) -> None:
-        pass
 
-
-class ConfigMapSink:
+class ConfigMapSink(Sink):
     """`carry_out` is the writer's, so that only a leader writes."""
 
     def __init__(
@@ -83,9 +82,6 @@ class ConfigMapSink:
         result = await self._carry_out(Apply(kind=CONFIG_MAPS, name=self._name, namespace=self._namespace, body=body))
         if result.outcome is not Outcome.DONE:
             raise SourceProblem(f"{self.described_as} was not written: {result.error or result.outcome}")
-
-    async def close(self) -> None:
-        pass
 
 
 def lines(documents: Sequence[Document], fields: ForecastFields) -> bytes:

@@ -34,7 +34,9 @@ class Source(Protocol):
     async def read(self, now: datetime) -> Read:
         """All documents that may count at `now`; SourceProblem where they cannot be read."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Nothing to close, unless a source says otherwise."""
+        return
 
 
 class FileSource:
@@ -74,7 +76,7 @@ class FileSource:
             await asyncio.wait([self._reading])
 
 
-class ConfigMapSource:
+class ConfigMapSource(Source):
     """A ConfigMap, each of whose entries holds documents as YAML or JSON.
 
     `find` gets it: from a mirror, or from the server by `client.find(CONFIG_MAPS, name, namespace)`.
@@ -103,9 +105,6 @@ class ConfigMapSource:
             for document in parse(text.encode(), f"{self.described_as}, entry {entry}")
         )
         return read_all(found, self._fields)
-
-    async def close(self) -> None:
-        pass
 
 
 def parse(content: bytes, where: str) -> Iterator[Any]:

@@ -33,7 +33,9 @@ class Usage(Protocol):
     async def look(self, now: datetime) -> "Ring":
         """What is known up to now; SourceProblem where it cannot be read."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Nothing to close, unless a history says otherwise."""
+        return
 
 
 class Ring:
@@ -138,7 +140,7 @@ NODE_METRICS = Kind("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", NodeMet
 POD_METRICS = Kind("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", PodMetrics)
 
 
-class MetricsServerUsage:
+class MetricsServerUsage(Usage):
     """Samples of the present, averaged over each step. `service_of` names the service of a pod by its namespace and
     name; without it only nodes are read."""
 
@@ -168,9 +170,6 @@ class MetricsServerUsage:
             self._sums[key] = (total + value, count + 1)
             self._ring.put(key, step, (total + value) / (count + 1))
         return self._ring
-
-    async def close(self) -> None:
-        pass
 
 
 def nodes_used(nodes: Sequence[NodeMetrics]) -> dict[Key, float]:

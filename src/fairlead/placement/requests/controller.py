@@ -23,7 +23,7 @@ from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Writer
 from fairlead.engine.forecast import unmatched
-from fairlead.model.intents import Delete, RecordEvent, Regarding
+from fairlead.model.intents import RecordEvent, delete, regarding
 from fairlead.model.pod import SchedulerPod
 from fairlead.placement.requests import actions, conditions, plan, progress
 from fairlead.placement.requests.admission import Unadmitted
@@ -207,13 +207,7 @@ class RequestController:
         if self._last_problems.get(request.name) != message:
             self._last_problems[request.name] = message
             log.error("request cannot be dealt with", request=request.name, problem=message, exc_info=problem)
-            about = Regarding(
-                kind=SCHEDULE_REQUESTS.kind,
-                api_version=SCHEDULE_REQUESTS.api_version,
-                name=request.name,
-                namespace=self._namespace,
-                uid=request.metadata.uid,
-            )
+            about = regarding(SCHEDULE_REQUESTS, request.metadata)
             note = f"It cannot be dealt with as it is: {message}"
             self._pending_events.append(
                 RecordEvent(regarding=about, reason="Unreadable", action="Reading", note=note, warning=True)
@@ -483,7 +477,4 @@ class RequestController:
         self._tidied_at_s = now_s
         old = actions.plan_tidying(self._cache.all(), now=self._clock.now(), keep=self._keep, keep_s=self._keep_s)
         for request in old[:MOST_TIDIED]:
-            intent = Delete(
-                kind=SCHEDULE_REQUESTS, name=request.name, namespace=self._namespace, uid=request.metadata.uid
-            )
-            await write(self._writer, intent)
+            await write(self._writer, delete(SCHEDULE_REQUESTS, request.metadata))

@@ -9,8 +9,9 @@ from fairlead.placement.requests.admission import Admission
 from fairlead.placement.requests.model import next_maker, pod_body
 from fairlead.placement.requests.plan import ItemInput, RoundOptions
 from fairlead.placement.requests.progress import is_over
-from fairlead.placement.requests.spec import SERVICES, WORKLOADS, ItemStatus, Workload
-from fairlead.placement.spec import PODS
+from fairlead.placement.requests.resolve import selecting
+from fairlead.placement.requests.spec import WORKLOADS, ItemStatus, Workload
+from fairlead.placement.spec import PODS, SERVICES
 
 # How long a Deployment's ReplicaSet is waited for before its pods are planned without it.
 MAKER_S = 30.0
@@ -51,8 +52,7 @@ class WorkloadLookup:
         if not service.spec.selector:
             # Selecting by nothing would select everything.
             return plan.failed(item_input, f"{item.workload.described()} selects no pods any more")
-        selector = ",".join(f"{key}={value}" for key, value in sorted(service.spec.selector.items()))
-        pods = await self._reader.list(PODS, item.namespace, query={"labelSelector": selector})
+        pods = await self._reader.list(PODS, item.namespace, query=selecting(service.spec.selector))
         return dataclasses.replace(item_input, loose=tuple(pod for pod in pods if pod.metadata.controller is None))
 
     async def _with_maker(self, item_input: ItemInput) -> ItemInput | ItemStatus:
@@ -62,8 +62,7 @@ class WorkloadLookup:
         if item.workload.kind == "Deployment":
             # Not all of its selector: their owner references say whose they are.
             labels = (workload.spec.selector.match_labels or {}) if workload.spec.selector is not None else {}
-            selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-            sets = await self._reader.list(WORKLOADS["ReplicaSet"], item.namespace, query={"labelSelector": selector})
+            sets = await self._reader.list(WORKLOADS["ReplicaSet"], item.namespace, query=selecting(labels))
         maker = next_maker(item.workload.kind, workload, sets)
         if maker is None:
             if not is_over(item_input.accepted_at, min(MAKER_S, self._options.settle_s), self._clock.now()):

@@ -5,7 +5,7 @@ admission decides the rest. `next_maker` answers the first, `pod_body` is what t
 `model_pod` is that with what admission adds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -149,14 +149,12 @@ def _spec_like(pods: Sequence[SchedulerPod], bare: SchedulerPod) -> Any:
     return msgspec.structs.replace(youngest.spec, node_name="", volumes=tuple(kept) or None)
 
 
-def numbered(
-    model: SchedulerPod, maker: str, number: int, has_claim: Callable[[str], bool] = lambda key: False
-) -> SchedulerPod:
+def numbered(model: SchedulerPod, maker: str, number: int, claims: Container[str]) -> SchedulerPod:
     """The pod of this number among those to come, under a name that no real pod has and that makes it one of its own
     in the table.
 
-    Pods of a StatefulSet count on from the model's ordinal. `has_claim` says whether a claim, by namespace and name,
-    is there already: a pod finds its old volume where it was, and one whose claim is still to be made goes anywhere.
+    Pods of a StatefulSet count on from the model's ordinal. `claims` are those that are there already, by namespace
+    and name: a pod finds its old volume where it was, and one whose claim is still to be made goes anywhere.
     """
     owner = model.metadata.controller
     labels, spec = model.metadata.labels, model.spec
@@ -164,14 +162,14 @@ def numbered(
     if owner is not None and owner.kind == "StatefulSet" and first is not None:
         ordinal = first + number
         labels = {**labels, POD_NAME: f"{owner.name}-{ordinal}", POD_INDEX: str(ordinal)}
-        volumes = _claims_of(model, owner, first, ordinal, has_claim)
+        volumes = _claims_of(model, owner, first, ordinal, claims)
         spec = msgspec.structs.replace(spec, volumes=volumes or None)
     metadata = msgspec.structs.replace(model.metadata, name=f"{maker.replace('/', '.')}.{number}", labels=labels)
     return msgspec.structs.replace(model, metadata=metadata, spec=spec)
 
 
 def _claims_of(
-    model: SchedulerPod, owner: OwnerReference, first: int, ordinal: int, has_claim: Callable[[str], bool]
+    model: SchedulerPod, owner: OwnerReference, first: int, ordinal: int, claims: Container[str]
 ) -> tuple[Volume, ...]:
     was, now = f"-{owner.name}-{first}", f"-{owner.name}-{ordinal}"
     volumes: list[Volume] = []
@@ -181,7 +179,7 @@ def _claims_of(
             volumes.append(volume)
             continue
         name = f"{claim.claim_name.removesuffix(was)}{now}"
-        if has_claim(f"{model.metadata.namespace}/{name}"):
+        if f"{model.metadata.namespace}/{name}" in claims:
             changed = msgspec.structs.replace(claim, claim_name=name)
             volumes.append(msgspec.structs.replace(volume, persistent_volume_claim=changed))
     return tuple(volumes)

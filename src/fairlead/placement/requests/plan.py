@@ -146,7 +146,7 @@ def plan_round(
             taken[each.item.workload.uid] = each.request
             open_[each.key] = each
     whole = _cluster(handle)
-    profiles = Profiles(options.loads, lambda: now, lambda: (whole[CPU], whole[MEMORY]))
+    profiles = Profiles(options.loads(now), (whole[CPU], whole[MEMORY]))
     order = presort([ask for each in open_.values() for ask in asks(handle, each, profiles)], options.presort, whole)
     keys = list(dict.fromkeys(ask.key for ask in order))
     going, removals = _plan_removals(handle, [open_[key] for key in keys if open_[key].item.is_removal], now, options)
@@ -402,11 +402,7 @@ def _plan_additions(
     models: dict[str, SchedulerPod] = {}
     placed: dict[str, list[Placed]] = {}
     refused: dict[str, str] = {}
-    statement, nominated, has_claim = (
-        Statement(handle.table),
-        handle.nominated(),
-        handle.table.catalog.claims.__contains__,
-    )
+    statement, nominated, claims = Statement(handle.table), handle.nominated(), handle.table.catalog.claims
     reasons = Reasons(handle.table.node_count)
     for key in dict.fromkeys(order):
         item_input = open_[key]
@@ -421,7 +417,7 @@ def _plan_additions(
         for key in order:
             if key not in models or key in refused:
                 continue
-            pod = numbered(models[key], key, len(placed[key]), has_claim)
+            pod = numbered(models[key], key, len(placed[key]), claims)
             cycle = handle.cycle(pod.spec.scheduler_name)
             if cycle is None:
                 continue
@@ -432,7 +428,7 @@ def _plan_additions(
             else:
                 # A table that only fills up has no room for the next one like it either.
                 refused[key] = outcome.diagnosis.message()
-        lacking = [numbered(models[key], key, len(placed[key]), has_claim) for key in refused]
+        lacking = [numbered(models[key], key, len(placed[key]), claims) for key in refused]
         helped = _helped_by_leaving(handle, lacking, leaving)
         soon = {key for key, is_helped in zip(refused, helped, strict=True) if is_helped}
         for key, places in placed.items():
@@ -477,7 +473,7 @@ def _after_leaving(
         for occupant in _going(handle, leaving):
             statement.remove(occupant)
         for number in range(placed, item_input.item.number):
-            pod = numbered(model, item_input.key, number, handle.table.catalog.claims.__contains__)
+            pod = numbered(model, item_input.key, number, handle.table.catalog.claims)
             reasons.explain(item_input.key, cycle, pod, ())
             outcome = cycle.decide(pod, statement)
             if not isinstance(outcome, Placed):
@@ -524,10 +520,10 @@ def _reserve(
     late: Sequence[Placed],
     options: RoundOptions,
 ) -> list[Reservation]:
-    until_s, has_claim = handle.now_s + options.settle_s, handle.table.catalog.claims.__contains__
+    until_s, claims = handle.now_s + options.settle_s, handle.table.catalog.claims
     return [
         Reservation(
-            numbered(model, item_input.key, number, has_claim),
+            numbered(model, item_input.key, number, claims),
             place.node,
             item_input.item.workload.uid,
             item_input.key,
@@ -608,12 +604,9 @@ def restore_reservations(
         row = handle.table.row_of.get(place.node) if place.node and not place.pod else None
         if row is None:
             continue
-        pod = numbered(model, maker, number, handle.table.catalog.claims.__contains__)
-        within_N = handle.table.valid_N[: handle.table.size].copy()
-        within_N[:] = False
-        within_N[row] = True
+        pod = numbered(model, maker, number, handle.table.catalog.claims)
         with on_trial(cycle.pick):
-            is_placed = isinstance(cycle.decide(pod, within_N=within_N), Placed)
+            is_placed = isinstance(cycle.decide(pod, within_N=handle.table.view().among({row})), Placed)
         if is_placed:
             handle.reservations.hold(Reservation(pod, place.node, item.workload.uid, maker, handle.now_s + left))
 
@@ -628,8 +621,9 @@ def _ordinal(name: str) -> int:
 
 
 def _is_ready(pod: SchedulerPod) -> bool:
-    ready = any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions or ())
-    return ready and bool(pod.spec.node_name) and pod.status.phase == "Running"
+    ready = pod.condition("Ready")
+    is_true = ready is not None and ready.status == "True"
+    return is_true and bool(pod.spec.node_name) and pod.status.phase == "Running"
 
 
 def _cluster(handle: TableHandle) -> dict[str, int]:

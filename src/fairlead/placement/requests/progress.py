@@ -67,7 +67,8 @@ def _kept(place: Place, pod: SchedulerPod) -> Place:
 def _came(place: Place, pod: SchedulerPod) -> Place:
     node = pod.spec.node_name
     if not node:
-        why = next((c.message for c in pod.status.conditions or () if c.type == "PodScheduled" and c.message), "")
+        scheduled = pod.condition("PodScheduled")
+        why = scheduled.message if scheduled is not None else ""
         note = "; ".join(part for part in (_bound_later(place), why) if part) or "waits for a node"
         return msgspec.structs.replace(place, pod=pod.metadata.name, bound_to="", note=note)
     note = f"{place.node} had no room left for it when it was created" if place.node else ""

@@ -6,7 +6,7 @@ cluster, `resolve` decides.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -15,18 +15,17 @@ from fairlead.cluster.errors import NotFound, Refused
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject
 from fairlead.model.selectors import equal_to
+from fairlead.model.workloads import Service
 from fairlead.placement.requests.spec import (
     AUTOSCALERS,
-    SERVICES,
     UNSCALABLE,
     WORKLOADS,
     Autoscaler,
     Operation,
-    Service,
     Workload,
     WorkloadRef,
 )
-from fairlead.placement.spec import PODS
+from fairlead.placement.spec import PODS, SERVICES
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -191,12 +190,14 @@ class ClusterLookup:
         return await self._client.find(kind, name, namespace)
 
     async def _behind(self, service: Service) -> LookupResult:
-        namespace, selector = service.metadata.namespace, service.spec.selector or {}
+        namespace, query = service.metadata.namespace, selecting(service.spec.selector or {})
         behind = await self._candidates_behind(service)
         known = {candidate.workload.metadata.uid for candidate in behind}
         loose, others = [], {}
-        for pod in await loose_or_owned(self._client, namespace, selector):
+        for pod in await self._client.list(PODS, namespace, query=query):
             owner = pod.metadata.controller
+            if pod.is_finished or pod.is_terminating:
+                continue
             if owner is None:
                 loose.append(pod.metadata.name)
             elif owner.uid not in known:
@@ -234,11 +235,6 @@ def _tops(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     return tuple(each for each in candidates if not (each.kind == "ReplicaSet" and each.workload.metadata.controller))
 
 
-async def loose_or_owned(client: Client, namespace: str, selector: dict[str, str]) -> list[ApiObject]:
-    """Every pod that a service selects and that is not finished."""
-    labels = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
-    pods = await client.list(PODS, namespace, query={"labelSelector": labels})
-    return [ApiObject(metadata=pod.metadata) for pod in pods if not pod.is_finished and not pod.is_terminating]
-
-
-__all__ = ["Candidate", "ClusterLookup", "LookupResult", "Unresolved", "loose_or_owned", "other_service", "resolve"]
+def selecting(labels: Mapping[str, str]) -> dict[str, str]:
+    """The query of a list of what has these labels."""
+    return {"labelSelector": ",".join(f"{key}={value}" for key, value in sorted(labels.items()))}

@@ -289,14 +289,6 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(each for each in text.split(",") if each)
 
 
-class ServiceSpec(ApiStruct, frozen=True):
-    selector: dict[str, str] | None = None
-
-
-class Service(ApiObject, frozen=True):
-    spec: ServiceSpec = ServiceSpec()
-
-
 class ScaleTarget(ApiStruct, frozen=True):
     api_version: str = ""
     kind: str = ""
@@ -316,7 +308,6 @@ WORKLOADS: Final[dict[str, Kind[Workload]]] = {
     "StatefulSet": Kind("apps", "v1", "statefulsets", "StatefulSet", Workload),
     "ReplicaSet": Kind("apps", "v1", "replicasets", "ReplicaSet", Workload),
 }
-SERVICES: Final = Kind("", "v1", "services", "Service", Service)
 UNSCALABLE: Final[dict[str, tuple[Kind[ApiObject], str]]] = {
     "DaemonSet": (
         Kind("apps", "v1", "daemonsets", "DaemonSet", ApiObject),

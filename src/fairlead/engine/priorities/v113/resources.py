@@ -3,9 +3,6 @@
 All reckon with assumed amounts of cpu and memory after placing, and with nothing else.
 """
 
-from collections.abc import Sequence
-from typing import Final
-
 import numpy as np
 
 from fairlead.engine import axes
@@ -16,67 +13,58 @@ from fairlead.engine.rule import Priority, Scope
 from fairlead.engine.view import View
 from fairlead.model.resources import CPU, MEMORY
 
-DEFAULT_SHAPE: Final = ((0, 10), (100, 0))
 
+class ResourcePriority(Priority):
+    """Cpu and memory after placing: by default the mean of a score for each."""
 
-def _after(view: View, request: Request) -> tuple[Ints, Ints]:
-    """Assumed cpu and memory in use after placing, and what there is of them."""
-    added = np.array([[request.assumed.get(CPU, 0)], [request.assumed.get(MEMORY, 0)]], dtype=np.int64)
-    used_2V: Ints = view.used_RV[axes.ASSUMED_CPU : axes.ASSUMED_MEMORY + 1] + added
-    return used_2V, view.alloc_RV[axes.CPU : axes.MEMORY + 1]
-
-
-class LeastRequestedPriority(Priority):
-    name = "LeastRequestedPriority"
     best = 10
     scope = Scope.ROW
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        used_2V, alloc_2V = _after(view, request)
-        score_2V = np.maximum(alloc_2V - used_2V, 0) * 10 // np.maximum(alloc_2V, 1)
-        mean_V: Ints = score_2V.sum(axis=0) // 2
+        added = np.array([[request.assumed.get(CPU, 0)], [request.assumed.get(MEMORY, 0)]], dtype=np.int64)
+        used_2V: Ints = view.used_RV[axes.ASSUMED_CPU : axes.ASSUMED_MEMORY + 1] + added
+        return self.of_both(used_2V, view.alloc_RV[axes.CPU : axes.MEMORY + 1])
+
+    def of_both(self, used_2V: Ints, alloc_2V: Ints) -> Ints:
+        mean_V: Ints = self.of_each(used_2V, alloc_2V).sum(axis=0) // 2
         return mean_V
 
+    def of_each(self, used_2V: Ints, alloc_2V: Ints) -> Ints:
+        raise NotImplementedError
 
-class MostRequestedPriority(Priority):
+
+class LeastRequestedPriority(ResourcePriority):
+    name = "LeastRequestedPriority"
+
+    def of_each(self, used_2V: Ints, alloc_2V: Ints) -> Ints:
+        score_2V: Ints = np.maximum(alloc_2V - used_2V, 0) * 10 // np.maximum(alloc_2V, 1)
+        return score_2V
+
+
+class MostRequestedPriority(ResourcePriority):
     """Unlike today's, a node asked for more than it has scores nothing rather than full marks."""
 
     name = "MostRequestedPriority"
-    best = 10
-    scope = Scope.ROW
 
-    def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        used_2V, alloc_2V = _after(view, request)
-        score_2V = np.where(used_2V > alloc_2V, 0, used_2V) * 10 // np.maximum(alloc_2V, 1)
-        mean_V: Ints = score_2V.sum(axis=0) // 2
-        return mean_V
+    def of_each(self, used_2V: Ints, alloc_2V: Ints) -> Ints:
+        return np.where(used_2V > alloc_2V, 0, used_2V) * 10 // np.maximum(alloc_2V, 1)
 
 
-class RequestedToCapacityRatioPriority(Priority):
+class RequestedToCapacityRatioPriority(ResourcePriority):
     name = "RequestedToCapacityRatioPriority"
-    best = 10
-    scope = Scope.ROW
+    _line = broken_line(((0, 10), (100, 0)))
 
-    def __init__(self, shape: Sequence[tuple[int, int]] = DEFAULT_SHAPE) -> None:
-        self._line = broken_line(shape)
-
-    def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        used_2V, alloc_2V = _after(view, request)
-        free_2V = np.maximum(alloc_2V - used_2V, 0) * 100 // np.maximum(alloc_2V, 1)
-        score_2V = self._line[100 - free_2V]
-        mean_V: Ints = score_2V.sum(axis=0) // 2
-        return mean_V
+    def of_each(self, used_2V: Ints, alloc_2V: Ints) -> Ints:
+        free_2V: Ints = np.maximum(alloc_2V - used_2V, 0) * 100 // np.maximum(alloc_2V, 1)
+        return self._line[100 - free_2V]
 
 
-class BalancedResourceAllocation(Priority):
+class BalancedResourceAllocation(ResourcePriority):
     """A node that would be full in either resource scores nothing."""
 
     name = "BalancedResourceAllocationPriority"
-    best = 10
-    scope = Scope.ROW
 
-    def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        used_2V, alloc_2V = _after(view, request)
+    def of_both(self, used_2V: Ints, alloc_2V: Ints) -> Ints:
         # A resource that a node lacks counts as wholly used.
         fraction_2V = np.where(alloc_2V > 0, used_2V / np.maximum(alloc_2V, 1), 1.0)
         even_V = ((1 - np.abs(fraction_2V[0] - fraction_2V[1])) * 10).astype(np.int64)

@@ -1,7 +1,6 @@
 """v1.13 priorities that differ from today's only in scale, in what they count, or in how they are normalised."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 import numpy as np
@@ -14,10 +13,9 @@ from fairlead.engine.priorities.taint_toleration import TaintToleration
 from fairlead.engine.request import Request, normalised_image
 from fairlead.engine.rule import Priority, scaled_to_best
 from fairlead.engine.view import View
+from fairlead.model.node import AVOID_PODS
 from fairlead.model.pod import PreferredSchedulingTerm
 from fairlead.model.undecodable import UNDECODABLE
-
-AVOID: Final = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 
 
 class TaintTolerationPriority(TaintToleration):
@@ -106,7 +104,7 @@ class NodePreferAvoidPodsPriority(Priority):
         if owner is not None and owner.kind in ("ReplicationController", "ReplicaSet"):
             for row in view.table.row_of.values():
                 node = view.table.nodes[row]
-                text = node.metadata.annotations.get(AVOID) if node is not None else None
+                text = node.metadata.annotations.get(AVOID_PODS) if node is not None else None
                 if text and (owner.kind, owner.uid) in _avoided(text):
                     avoiding.add(row)
         return np.where(view.among(avoiding), 0, 10)
