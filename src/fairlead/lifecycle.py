@@ -9,7 +9,8 @@ import contextlib
 import errno
 import resource
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -22,6 +23,7 @@ from fairlead.runtime import Capability, Opener, Runtime, member_lease
 log = structlog.get_logger("fairlead")
 
 T = TypeVar("T")
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 # On a stop, work in hand gets this long to finish.
 GRACE_S: Final = 10.0
@@ -50,7 +52,7 @@ async def run_until_stopped(
         if members:
             name = member_lease(opener.settings.lease.name, opener.identity)
             member = await opener.under(name, removed_when_released=True)
-            work = {each.name: _work_of(each, member) for each in members}
+            work = {each.name: partial(each.work, member) for each in members}
             holding.append(tasks.create_task(_hold(member, work), name="member lease"))
         stopping = tasks.create_task(_stopped_at_s(opener), name="stop")
         await asyncio.wait(holding)
@@ -64,33 +66,24 @@ async def _stopped_at_s(opener: Opener) -> float:
     return opener.clock.elapsed_s()
 
 
-def _leads_of(runtime: Runtime, capabilities: Mapping[str, Capability]) -> dict[str, Callable[[], Awaitable[None]]]:
+def _leads_of(runtime: Runtime, capabilities: Mapping[str, Capability]) -> dict[str, Work]:
     return {name: each.lead for name, each in capabilities.items() if each.runtime.lease.name == runtime.lease.name}
 
 
-def _work_of(capability: Capability, member: Runtime) -> Callable[[], Awaitable[None]]:
-    return lambda: capability.work(member)
-
-
-async def _hold(runtime: Runtime, works: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
+async def _hold(runtime: Runtime, works: Mapping[str, Work]) -> None:
     """Hold one lease whenever it is free, and do what is done under it, until stopped."""
 
     async def lead() -> None:
         async with asyncio.TaskGroup() as tasks:
             recording = tasks.create_task(runtime.record_events(), name="recorder")
-            working = [tasks.create_task(_awaited(work), name=name) for name, work in works.items()]
+            working = [tasks.create_task(work(), name=name) for name, work in works.items()]
             await runtime.stop.wait()
             log.info("stopping", grace_s=GRACE_S, lease=runtime.lease.name)
             if working:
                 _, unfinished = await asyncio.wait(working, timeout=GRACE_S)
-                if unfinished:
-                    names = sorted(task.get_name() for task in unfinished)
-                    log.warning(
-                        "not finished within the grace period, cancelled",
-                        capabilities=names,
-                        grace_s=GRACE_S,
-                        lease=runtime.lease.name,
-                    )
+                if names := sorted(task.get_name() for task in unfinished):
+                    about = {"capabilities": names, "grace_s": GRACE_S, "lease": runtime.lease.name}
+                    log.warning("not finished within the grace period, cancelled", **about)
             await flushed(runtime.recorder)
             await asyncio.wait([recording], timeout=1.0)
             for task in (recording, *working):
@@ -101,10 +94,6 @@ async def _hold(runtime: Runtime, works: Mapping[str, Callable[[], Awaitable[Non
         return GRACE_S + FLUSH_S + 2.0 if runtime.lease.is_open() else 0.0
 
     await until_stopped(runtime.lease.run(lead), runtime.stop, grace_s)
-
-
-async def _awaited(work: Callable[[], Awaitable[None]]) -> None:
-    await work()
 
 
 async def flushed(recorder: Recorder) -> None:

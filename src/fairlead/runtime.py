@@ -107,20 +107,13 @@ class Runtime:
     async def connect(self, connection: Connection) -> AsyncIterator[tuple[Client, Mirrors, Writer]]:
         """A second API server, for a capability that works with two: a client, mirrors that run in the block, and a
         writer through the fence of this runtime's lease."""
-        times = self.lease.times
-        writing = Client(
-            connection,
-            clock=self.clock,
-            metrics=self.metrics,
-            fence=None if self.is_loopback else self.lease,
-            timeout_s=times.duration_s - times.renew_deadline_s,
-        )
-        async with Client(connection, clock=self.clock, metrics=self.metrics) as client, writing:
-            mirrors = Mirrors(client, clock=self.clock, rng=self.rng, metrics=self.metrics)
-            recorder = Recorder(
-                writing, controller="fairlead", instance=self.identity, clock=self.clock, metrics=self.metrics
-            )
-            writer = Writer(writing, recorder, clock=self.clock, rng=self.rng, metrics=self.metrics)
+        clock, metrics, times = self.clock, self.metrics, self.lease.times
+        fence, timeout_s = None if self.is_loopback else self.lease, times.duration_s - times.renew_deadline_s
+        writing = Client(connection, clock=clock, metrics=metrics, fence=fence, timeout_s=timeout_s)
+        async with Client(connection, clock=clock, metrics=metrics) as client, writing:
+            mirrors = Mirrors(client, clock=clock, rng=self.rng, metrics=metrics)
+            recorder = Recorder(writing, controller="fairlead", instance=self.identity, clock=clock, metrics=metrics)
+            writer = Writer(writing, recorder, clock=clock, rng=self.rng, metrics=metrics)
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(mirrors.run(), name=f"mirrors of {connection.server}")
                 try:
@@ -317,22 +310,14 @@ class Opener:
         )
 
     def _runtime(self, writing: Client, lease: NamedLease) -> Runtime:
-        recorder = Recorder(
-            writing, controller="fairlead", instance=self.identity, clock=self.clock, metrics=self.metrics
-        )
-        writer = Writer(
-            writing,
-            recorder,
-            clock=self.clock,
-            rng=self.rng,
-            metrics=self.metrics,
-            in_flight=self.settings.in_flight,
-        )
+        clock, rng, metrics, in_flight = self.clock, self.rng, self.metrics, self.settings.in_flight
+        recorder = Recorder(writing, controller="fairlead", instance=self.identity, clock=clock, metrics=metrics)
+        writer = Writer(writing, recorder, clock=clock, rng=rng, metrics=metrics, in_flight=in_flight)
         return Runtime(
             self.settings,
-            self.clock,
-            self.rng,
-            self.metrics,
+            clock,
+            rng,
+            metrics,
             self.reader,
             self.mirrors,
             writer,

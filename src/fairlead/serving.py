@@ -3,13 +3,13 @@
 Called by the composition roots (app.py and up.py).
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.waits import started
 from fairlead.runtime import Capability
 from fairlead.settings import Settings
 from fairlead.web.dispatcher import Dispatcher
@@ -53,21 +53,13 @@ async def listening(
         limits=Limits(settings.api.rate_per_s, settings.api.burst),
         allow_plaintext=settings.api.allow_plaintext,
     )
-    pair = (
-        ServingCertificate(Path(settings.tls.certificate), Path(settings.tls.key)) if settings.tls.certificate else None
-    )
+    tls = settings.tls
+    pair = ServingCertificate(Path(tls.certificate), Path(tls.key)) if tls.certificate else None
     host, _, port = settings.listen.rpartition(":")
     all_routes = [*probes.routes(), *dispatcher.routes()]
     async with served(all_routes, host.strip("[]"), int(port), pair.context if pair else None) as bound:
-        renewing = asyncio.create_task(pair.follow(clock), name="certificate") if pair else None
-        try:
-            # Every address is reached from here by the nearest one.
-            name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(
-                bound[0], f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-            )
-            routes.url = f"{'https' if pair else 'http'}://{name}:{bound[1]}"
+        # Every address is reached from here by the nearest one.
+        name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(bound[0], f"[{bound[0]}]" if ":" in bound[0] else bound[0])
+        routes.url = f"{'https' if pair else 'http'}://{name}:{bound[1]}"
+        async with started(*((pair.follow(clock),) if pair else ())):
             yield routes.url
-        finally:
-            if renewing is not None:
-                renewing.cancel()
-                await asyncio.gather(renewing, return_exceptions=True)

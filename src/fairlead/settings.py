@@ -508,28 +508,27 @@ def _check_together(settings: Settings) -> None:
             f"they are {lease.duration_s}, {lease.renew_deadline_s:g} and {lease.retry_s:g}"
         )
     _check_forecast(settings.forecast)
-    if bool(settings.tls.certificate) != bool(settings.tls.key):
-        raise BadSettings("tls: set both certificate and key, or neither")
-    webhooks = settings.webhooks
-    if bool(webhooks.certificate) != bool(webhooks.key):
-        raise BadSettings("webhooks: set both certificate and key, or neither")
-    if int(webhooks.listen.rpartition(":")[2]) > 65535:
-        raise BadSettings(f"webhooks.listen: must be host:port with a port up to 65535, not {webhooks.listen!r}")
-    if int(settings.listen.rpartition(":")[2]) > 65535:
-        raise BadSettings(f"listen: must be host:port with a port up to 65535, not {settings.listen!r}")
+    for name, pair in (("tls", settings.tls), ("webhooks", settings.webhooks)):
+        if bool(pair.certificate) != bool(pair.key):
+            raise BadSettings(f"{name}: set both certificate and key, or neither")
+    listens = {
+        "webhooks.listen": settings.webhooks.listen,
+        "listen": settings.listen,
+        "extender.listen": settings.extender.listen,
+    }
+    for name, listen in listens.items():
+        if int(listen.rpartition(":")[2] or 0) > 65535:
+            raise BadSettings(f"{name}: must be host:port with a port up to 65535, not {listen!r}")
     _check_extender(settings)
 
 
 def _check_extender(settings: Settings) -> None:
     extender = settings.extender
-    host, _, port = extender.listen.rpartition(":")
-    if port and int(port) > 65535:
-        raise BadSettings(f"extender.listen: must be host:port with a port up to 65535, not {extender.listen!r}")
     if extender.client_ca and not settings.tls.certificate:
         raise BadSettings("extender.clientCa: set tls.certificate and tls.key as well: client certificates need TLS")
     if extender.client_ca and not extender.client_names:
         raise BadSettings("extender.clientNames: list the names of the client certificates that are accepted")
-    if extender.listen and not extender.client_ca and not _is_loopback(host):
+    if extender.listen and not extender.client_ca and not _is_loopback(extender.listen.rpartition(":")[0]):
         raise BadSettings(
             f"extender.listen: must be a loopback address, not {extender.listen!r}; "
             "or set extender.clientCa to authenticate callers by their certificates"

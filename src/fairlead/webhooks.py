@@ -8,8 +8,6 @@ Secret: each has a leader (`app.webhooks_lease`), who writes by resourceVersion 
 
 import asyncio
 import base64
-import os
-import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -30,7 +28,7 @@ from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.web.admission import AdmissionMetrics, AdmissionServer, Webhook, WebhookConfiguration
 from fairlead.web.authority import Lives, Material, is_usable, renewed, split_bundle
 from fairlead.web.probes import ready_text, served
-from fairlead.web.tls import ServingCertificate, serving_context
+from fairlead.web.tls import ServingCertificate, load_leaf, serving_context
 
 log = structlog.get_logger("fairlead.webhooks")
 
@@ -110,12 +108,10 @@ class Webhooks(Capability):
         self._look_every_s = min(LOOK_EVERY_S, min(settings.authority_life_s, settings.certificate_life_s) / 30)
         self._url = ""
         webhooks: list[Webhook] = [each for group in self._configurations for each in group.webhooks]
-        self._server = AdmissionServer(
-            webhooks, clock=runtime.clock, metrics=AdmissionMetrics(runtime.metrics.registry)
-        )
-        self._files = (
-            ServingCertificate(Path(settings.certificate), Path(settings.key)) if settings.certificate else None
-        )
+        metrics = AdmissionMetrics(runtime.metrics.registry)
+        self._server = AdmissionServer(webhooks, clock=runtime.clock, metrics=metrics)
+        certificate, key = Path(settings.certificate), Path(settings.key)
+        self._files = ServingCertificate(certificate, key) if settings.certificate else None
         self._context = self._files.context if self._files else serving_context()
         self._has_certificate = self._files is not None
         self._last_condition: str | None = None
@@ -182,11 +178,7 @@ class Webhooks(Capability):
         """Serve with this certificate from the next handshake on; an unusable one leaves the old in use."""
         if material is None or not is_usable(material, self.runtime.clock.now()):
             return
-        with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
-            pair = Path(folder) / "pair.pem"
-            with os.fdopen(os.open(pair, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
-                file.write(material.leaf_key + material.leaf)
-            self._context.load_cert_chain(pair)
+        load_leaf(self._context, material)
         if not self._has_certificate:
             log.info("certificate loaded", secret=SECRET)
         self._has_certificate = True
@@ -269,9 +261,8 @@ class Webhooks(Capability):
         current: Configuration | None = self._mirrors[kind.name].get(configuration.name)
         if self._address.registers:
             found = {each.name: each.client_config for each in (current and current.webhooks) or ()}
-            desired = {
-                each.name: ClientConfig(url=self._url + each.path, ca_bundle=bundle) for each in configuration.webhooks
-            }
+            hooks = configuration.webhooks
+            desired = {each.name: ClientConfig(url=self._url + each.path, ca_bundle=bundle) for each in hooks}
             if found == desired:
                 return None
             return Apply(kind=kind, name=configuration.name, body=manifest(configuration, self._url, bundle))
@@ -294,11 +285,8 @@ def manifest(configuration: WebhookConfiguration, url: str = "", bundle: str = "
     """The configuration as an object: by URL, or by the Service in a namespace."""
 
     def address(path: str) -> dict[str, Any]:
-        where: dict[str, Any] = (
-            {"url": url + path}
-            if url
-            else {"service": {"name": SERVICE, "namespace": namespace, "path": path, "port": 443}}
-        )
+        service = {"name": SERVICE, "namespace": namespace, "path": path, "port": 443}
+        where: dict[str, Any] = {"url": url + path} if url else {"service": service}
         return {**where, "caBundle": bundle} if bundle else where
 
     return {

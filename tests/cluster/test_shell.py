@@ -11,7 +11,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.mirrors import Mirrors
 from fairlead.cluster.recorder import Recorder
-from fairlead.cluster.shell import SETTLE_S, ShellContext
+from fairlead.cluster.shell import SETTLE_S, Shell, ShellContext
 from fairlead.cluster.writer import Writer
 from fairlead.model.intents import Create, Intent, WakeAfter
 from fairlead.model.kinds import CONFIG_MAPS, ConfigMap
@@ -39,7 +39,7 @@ class Copier:
         recorder = Recorder(client, controller="test", instance="one", clock=clock, metrics=metrics)
         writer = Writer(client, recorder, clock=clock, rng=lambda: 0.0, metrics=metrics)
         self.context = ShellContext(mirrors, client, writer, clock, metrics, {})
-        self.shell = self.context.shell("copies", CONFIG_MAPS)
+        self.shell = Shell(self.context, "copies", CONFIG_MAPS)
 
     async def look(self) -> WakeAfter | None:
         if not await self.shell.expectations.is_settled("ns/a"):

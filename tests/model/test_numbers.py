@@ -34,7 +34,6 @@ EXEMPT = {
     "apiserver/validation/names.py",
     "cluster/errors.py",
     "local/providers/supervisor.py",
-    "local/providers/usage.py",
     "modules/base/artefact.py",
     "modules/base/memory.py",
     "nodes/streaming/portforward.py",

@@ -40,11 +40,10 @@ def material() -> Material:
 
 
 @pytest.fixture
-async def url(no_task_left: None, cluster: Certificates, material: Material, tmp_path: Path) -> AsyncIterator[str]:
-    (tmp_path / "pair.pem").write_bytes(material.leaf_key + material.leaf)
+async def url(no_task_left: None, cluster: Certificates, material: Material) -> AsyncIterator[str]:
     proxy = FrontProxy(cluster.front_proxy_authority, frozenset({FRONT_PROXY}))
     api = AggregatedApi([AggregatedResource(TOYS, toys)], proxy)
-    async with served(api.routes(), "127.0.0.1", 0, proxy.context(str(tmp_path / "pair.pem"))) as (host, port):
+    async with served(api.routes(), "127.0.0.1", 0, proxy.context(material)) as (host, port):
         yield f"https://{host}:{port}"
 
 

@@ -133,12 +133,7 @@ async def when_over(client: Client, dataset: Dataset, replicas: int) -> str:
 @click.option("--once", is_flag=True, help="Report once and exit.")
 @cluster_options
 def report(
-    node: str,
-    folders: tuple[str, ...],
-    urls: tuple[str, ...],
-    every_s: float,
-    once: bool,
-    target: Target,
+    node: str, folders: tuple[str, ...], urls: tuple[str, ...], every_s: float, once: bool, target: Target
 ) -> None:
     """Report what this node holds of datasets, as the CacheReport of its name."""
     for each in folders:

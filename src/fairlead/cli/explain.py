@@ -44,14 +44,7 @@ REQUESTS = ("request", "requests", "schedulerequest", "schedulerequests", "sreq"
 @click.option("--all", "whole", is_flag=True, help="Every node, not only the best ones.")
 @click.option("--offline", is_flag=True, help="Do not ask a running Fairlead: read the cluster and decide here.")
 @server_options
-def explain(
-    what: str,
-    namespace: str | None,
-    output: str,
-    whole: bool,
-    offline: bool,
-    target: Target,
-) -> None:
+def explain(what: str, namespace: str | None, output: str, whole: bool, offline: bool, target: Target) -> None:
     """Explain why a pod is on its node, or what keeps it pending, and what would change that.
 
     For a request of POST /schedulePod: why each new pod was given its node, and why each victim is removed.

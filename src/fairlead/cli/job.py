@@ -63,14 +63,7 @@ def _shared(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--dry-run", is_flag=True, help="Let the server check it, and store nothing.")
 @_shared
 @cluster_options
-def submit(
-    file: Any,
-    wait: bool,
-    dry_run: bool,
-    namespace: str | None,
-    output: str,
-    target: Target,
-) -> None:
+def submit(file: Any, wait: bool, dry_run: bool, namespace: str | None, output: str, target: Target) -> None:
     """Create the TYJob of a manifest (- reads standard input)."""
     manifest = _manifest(file.read(), namespace, target)
     home, name = manifest["metadata"]["namespace"], manifest["metadata"].get("name", "")
@@ -86,8 +79,8 @@ def submit(
         print_json(_object(found))
     elif not wait:
         click.echo(f"tyjob {home}/{found.metadata.name or name} {'is valid' if dry_run else 'created'}")
-    if wait and parse_status(found)[0].stage == "Failed":
-        raise SystemExit(EXIT_FAILED)
+    if wait:
+        _exit_if_failed(found)
 
 
 @job.command()
@@ -97,7 +90,6 @@ def submit(
 @cluster_options
 def wait(name: str, timeout: float, namespace: str | None, output: str, target: Target) -> None:
     """Show the progress of a job until it has ended; exit code 3 if it failed."""
-
     home = target.namespace(namespace)
 
     async def work(client: Client) -> TYJob:
@@ -110,6 +102,10 @@ def wait(name: str, timeout: float, namespace: str | None, output: str, target: 
         mistake(f"job {name} has not ended after {timeout:g} s")
     if output == "json":
         print_json(_object(found))
+    _exit_if_failed(found)
+
+
+def _exit_if_failed(found: TYJob) -> None:
     if parse_status(found)[0].stage == "Failed":
         raise SystemExit(EXIT_FAILED)
 
@@ -127,11 +123,7 @@ def _switch(field: str, value: bool, done: str, help_text: str, name: str) -> No
     @cluster_options
     def command(name: str, namespace: str | None, output: str, target: Target) -> None:
         home = target.namespace(namespace)
-
-        async def work(client: Client) -> TYJob:
-            return await client.patch(TYJOBS, name, {"spec": {field: value}}, home)
-
-        found = target.run(work)
+        found = target.run(lambda client: client.patch(TYJOBS, name, {"spec": {field: value}}, home))
         if output == "json":
             print_json(_object(found))
         else:
@@ -155,11 +147,7 @@ _switch("suspend", False, "resumed", "Let a suspended job be planned again.", "r
 def list_jobs(all_namespaces: bool, namespace: str | None, output: str, target: Target) -> None:
     """List jobs."""
     home = "" if all_namespaces else target.namespace(namespace)
-
-    async def work(client: Client) -> list[TYJob]:
-        return await client.list(TYJOBS, home)
-
-    found = sorted(target.run(work), key=lambda each: each.metadata.key)
+    found = sorted(target.run(lambda client: client.list(TYJOBS, home)), key=lambda each: each.metadata.key)
     if output == "json":
         print_json({"apiVersion": "v1", "kind": "List", "items": [_object(each) for each in found]})
         return
@@ -172,19 +160,10 @@ def list_jobs(all_namespaces: bool, namespace: str | None, output: str, target: 
 @click.argument("name")
 @_shared
 @server_options
-def describe(
-    name: str,
-    namespace: str | None,
-    output: str,
-    target: Target,
-) -> None:
+def describe(name: str, namespace: str | None, output: str, target: Target) -> None:
     """Show a job, its places, its conditions, and why it is pending."""
     home = target.namespace(namespace)
-
-    async def work(client: Client) -> TYJob:
-        return await client.get(TYJOBS, name, home)
-
-    found = target.run(work)
+    found = target.run(lambda client: client.get(TYJOBS, name, home))
     explanation: JobExplanation | None = None
     note = ""
     try:
@@ -285,12 +264,7 @@ async def _follow_log(client: Client, pod: str, query: dict[str, str], namespace
 @click.argument("file", type=click.File("rb"))
 @_shared
 @server_options
-def what_if(
-    file: Any,
-    namespace: str | None,
-    output: str,
-    target: Target,
-) -> None:
+def what_if(file: Any, namespace: str | None, output: str, target: Target) -> None:
     """Show whether a job would fit now, with fewer workers, after another job, or never."""
     manifest = _manifest(file.read(), namespace, target)
     answer = _post(WhatIf, "/jobs/what-if", manifest, target)
@@ -307,13 +281,7 @@ def what_if(
 @click.option("--policies", default=",".join(BASIC_POLICIES), show_default=True, help="Comma-separated.")
 @_shared
 @server_options
-def compare(
-    file: Any,
-    policies: str,
-    namespace: str | None,
-    output: str,
-    target: Target,
-) -> None:
+def compare(file: Any, policies: str, namespace: str | None, output: str, target: Target) -> None:
     """Show where each placement policy would put a job now."""
     body = {
         "job": _manifest(file.read(), namespace, target),

@@ -1,16 +1,15 @@
 """`fairlead replay`: decide again from a decision's document, and compare every value. Needs no cluster."""
 
 from pathlib import Path
-from typing import NoReturn
 
 import click
 import msgspec
 
+from fairlead.cli.server import mistake
 from fairlead.placement.replay import NotADecision, read
 from fairlead.placement.replay import replay as decide_again
 
 EXIT_DIFFERENT = 1
-EXIT_MISTAKE = 2
 
 
 @click.command()
@@ -26,9 +25,9 @@ def replay(decision: Path, output: str) -> None:
         document = read(decision.read_bytes())
         differences = decide_again(document)
     except OSError as problem:
-        _mistake(f"{decision}: cannot be read: {problem.strerror}")
+        mistake(f"{decision}: cannot be read: {problem.strerror}")
     except NotADecision as problem:
-        _mistake(f"{decision}: {problem}")
+        mistake(f"{decision}: {problem}")
     whom = document.pod.key if document.pod is not None else f"unit {document.unit.key if document.unit else ''}"
     places = ", ".join(f"{place.pod} on {place.node}" for place in document.result.places)
     result = places or (document.result.diagnosis.message() if document.result.diagnosis else "nothing")
@@ -44,8 +43,3 @@ def replay(decision: Path, output: str) -> None:
         click.echo(f"{document.id}: {whom}: the same result over {nodes} nodes: {result}")
     if differences:
         raise SystemExit(EXIT_DIFFERENT)
-
-
-def _mistake(sentence: str) -> NoReturn:
-    click.echo(f"fairlead: {sentence}", err=True)
-    raise SystemExit(EXIT_MISTAKE)

@@ -80,11 +80,7 @@ def list_(target: Target) -> None:
 @click.argument("what", metavar="KIND/NAME")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "html"]), default="table", show_default=True)
 @server_options
-def report(
-    what: str,
-    output: str,
-    target: Target,
-) -> None:
+def report(what: str, output: str, target: Target) -> None:
     """Show the results of a task: rounds, which agent reached which target, and likely causes of failures."""
     kind, name = _parse(what)
     try:

@@ -51,27 +51,24 @@ class ShellContext:
         *,
         name: str = "",
     ) -> Controller:
+        async def planned(key: str) -> list[Intent]:
+            seen = see(key)
+            return [] if seen is None else plan(seen, self.clock.now())
+
+        return self.live_controller(kind, planned, name=name)
+
+    def live_controller(
+        self, kind: Kind[Any], plan: Callable[[str], Awaitable[list[Intent]]], *, name: str = "", workers: int = 4
+    ) -> Controller:
+        """For the few that must read the living server and not only the mirrors."""
         shell = Shell(self, name or kind.plural, kind)
 
         async def reconcile(key: str) -> WakeAfter | None:
             if not await shell.expectations.is_settled(key):
                 return WakeAfter(seconds=SETTLE_S)
-            seen = see(key)
-            if seen is None:
-                self.problems.pop(f"{shell.name} {key}", None)
-                return None
-            return await shell.hand_over(key, plan(seen, self.clock.now()))
+            return await shell.hand_over(key, await plan(key))
 
-        return self.plain_controller(shell.name, reconcile)
-
-    def plain_controller(
-        self, name: str, reconcile: Callable[[str], Awaitable[WakeAfter | None]], *, workers: int = 4
-    ) -> Controller:
-        """For the few that must read the living server and not only the mirrors."""
-        return Controller(name, reconcile, clock=self.clock, metrics=self.metrics, workers=workers)
-
-    def shell(self, name: str, kind: Kind[Any]) -> "Shell":
-        return Shell(self, name, kind)
+        return Controller(shell.name, reconcile, clock=self.clock, metrics=self.metrics, workers=workers)
 
     def problem(self, kind: Kind[Any], key: str) -> str:
         return self.problems.get(f"{kind.plural} {key}", "")
@@ -190,19 +187,34 @@ def claimed_keys(
     kind = owners.kind
 
     def keys(delta: Delta[Any]) -> Iterable[str]:
-        found = set()
-        for thing in (delta.old, delta.new):
-            if thing is None:
-                continue
-            metadata: ObjectMeta = thing.metadata
+        found: set[str] = set()
+        for metadata in _before_and_now(delta):
             controller = metadata.controller
             if controller is None:
-                for owner in owners.by("namespace", metadata.namespace):
-                    selector = selector_of(owner)
-                    if selector is not None and selector.matches(metadata.labels):
-                        found.add(owner.metadata.key)
+                found |= _selecting(owners, selector_of, metadata)
             elif (key := owner_key(kind, metadata, controller)) is not None:
                 found.add(key)
         return sorted(found)
 
     return keys
+
+
+def selecting_keys(
+    owners: Mirror[Any], selector_of: Callable[[Any], Selector | None]
+) -> Callable[[Delta[Any]], Iterable[str]]:
+    """Whose selector matches a thing, before and now, whoever controls it."""
+    return lambda delta: sorted(
+        {key for metadata in _before_and_now(delta) for key in _selecting(owners, selector_of, metadata)}
+    )
+
+
+def _before_and_now(delta: Delta[Any]) -> list[ObjectMeta]:
+    return [thing.metadata for thing in (delta.old, delta.new) if thing is not None]
+
+
+def _selecting(owners: Mirror[Any], selector_of: Callable[[Any], Selector | None], metadata: ObjectMeta) -> set[str]:
+    return {
+        owner.metadata.key
+        for owner in owners.by("namespace", metadata.namespace)
+        if (selector := selector_of(owner)) is not None and selector.matches(metadata.labels)
+    }

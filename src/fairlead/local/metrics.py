@@ -15,6 +15,7 @@ import structlog
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.request.selectors import label_selector
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.waits import started
 from fairlead.cluster.writer import Writer
 from fairlead.model.kinds import ConfigMap, Kind
 from fairlead.model.meta import ApiObject
@@ -155,9 +156,5 @@ async def serving(
     async with served(api.routes(), "127.0.0.1", 0, context, setting="metrics.k8s.io") as (_, port):
         for intent in loopback_registration(GROUP, SERVICE, namespace, port, ca_bundle, priority=100):
             await writer.carry_out(intent)
-        sampling = asyncio.create_task(metrics.run(), name="metrics")
-        try:
+        async with started(metrics.run()):
             yield
-        finally:
-            sampling.cancel()
-            await asyncio.gather(sampling, return_exceptions=True)

@@ -94,6 +94,18 @@ def delete(kind: Kind[Any], about: ObjectMeta, **more: Any) -> Delete:
     return Delete(kind=kind, namespace=about.namespace, name=about.name, uid=about.uid, **more)
 
 
+def patch(kind: Kind[Any], about: ObjectMeta, body: dict[str, Any], **more: Any) -> Patch:
+    """Of this object as it was read: refused if anything has changed it since."""
+    version = about.resource_version
+    return Patch(kind=kind, namespace=about.namespace, name=about.name, patch=body, resource_version=version, **more)
+
+
+def patch_status(kind: Kind[Any], about: ObjectMeta, status: Any) -> PatchStatus:
+    """Of this object as it was read: refused if anything has changed it since."""
+    version = about.resource_version
+    return PatchStatus(kind=kind, namespace=about.namespace, name=about.name, status=status, resource_version=version)
+
+
 class Evict(Intent, frozen=True):
     """Delete a pod through the eviction API, so that disruption budgets are respected."""
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.model.intents import Intent, Patch
+from fairlead.model.intents import Intent, Patch, patch
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import HasMetadata, ObjectMeta, OwnerReference
 from fairlead.model.selectors import Selector
@@ -89,13 +89,7 @@ def drop_finalizer(kind: Kind[Any], thing: ObjectMeta, finalizer: str) -> Patch:
 
 def patch_metadata(kind: Kind[Any], thing: ObjectMeta, metadata: Json) -> Patch:
     """Lists are replaced whole, so nothing may have changed since: the version is a precondition, and the UID."""
-    return Patch(
-        kind=kind,
-        name=thing.name,
-        namespace=thing.namespace,
-        patch={"metadata": {"uid": thing.uid, **metadata}},
-        resource_version=thing.resource_version,
-    )
+    return patch(kind, thing, {"metadata": {"uid": thing.uid, **metadata}})
 
 
 def is_adoption(intent: Intent, owner_uid: str) -> bool:

@@ -35,9 +35,9 @@ def is_same_template(one: Json, other: Json) -> bool:
     return without_hash(one) == without_hash(other)
 
 
-def fresh_name(owner: ObjectMeta, now: datetime, number: int) -> str:
+def fresh_name(owner: ObjectMeta, now: datetime, number: int, place: str = "") -> str:
     suffix = short_hash(owner.uid, now.isoformat(), number, length=5)
-    return f"{owner.name}-"[:LONGEST_PREFIX] + suffix
+    return f"{owner.name}{place}-"[:LONGEST_PREFIX] + suffix
 
 
 def pod_body(kind: Kind[Any], owner: ObjectMeta, template: Json, name: str) -> Json:

@@ -87,10 +87,9 @@ def charge_of(pod: KubeletPod) -> Charge:
 
 def host_ports(pod: KubeletPod) -> frozenset[HostPort]:
     """Of everything that runs as long as the pod does."""
-    lasting = (*(container for container in pod.inits if container.is_sidecar), *pod.spec.containers)
     return frozenset(
         (port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
-        for container in lasting
+        for container in pod.lasting_containers
         for port in container.ports or ()
         if port.host_port > 0
     )
@@ -188,11 +187,8 @@ def _placed(pod: KubeletPod) -> PlacedPod:
     """As far as its requests go."""
 
     def placed(container: Container) -> PlacedContainer:
-        return PlacedContainer(
-            name=container.name,
-            resources=container.resources,
-            restart_policy=container.restart_policy,
-        )
+        policy = container.restart_policy
+        return PlacedContainer(name=container.name, resources=container.resources, restart_policy=policy)
 
     spec = PlacedSpec(
         containers=tuple(map(placed, pod.spec.containers)),

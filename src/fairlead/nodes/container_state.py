@@ -47,6 +47,11 @@ class ContainerRecord:
     fails_pod: bool = False
     """Its provider says that it is at its end for good, and the pod with it."""
 
+    @property
+    def is_live(self) -> bool:
+        """Ordered, and not known to have ended."""
+        return self.is_ordered and self.ended is None
+
 
 @dataclass(frozen=True, slots=True)
 class PodEvent:
@@ -68,7 +73,7 @@ def observe(
     events: list[PodEvent],
 ) -> ContainerRecord:
     """The record after a report of the provider."""
-    if not record.is_ordered or record.ended is not None:
+    if not record.is_live:
         return record
     if run is None or run.attempt != record.attempt:
         # The provider does not know what it should run: that was lost, with our last process or with the provider's.
@@ -113,7 +118,7 @@ def observe(
 
 def is_running(record: ContainerRecord, run: RunReport | None) -> bool:
     is_ours = run is not None and run.attempt == record.attempt and run.phase is RunPhase.RUNNING
-    return is_ours and record.is_ordered and record.ended is None
+    return is_ours and record.is_live
 
 
 def init_policy(pod: KubeletPod, container: Container) -> str:

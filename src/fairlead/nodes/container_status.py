@@ -65,7 +65,7 @@ def _status(
         state=state,
         last_state=before,
         ready=ready,
-        started=state.running is not None and health.has_started(container, dict(record.tallies)),
+        started=state.running is not None and health.has_started(container, record.tallies),
         restart_count=record.attempt,
         image=image,
         image_id=image if run_id else "",
@@ -83,7 +83,7 @@ def main_status(
 ) -> ContainerStatus:
     state, before = _state(container, record, run, pod, policy_of(pod, container), is_stopping, waiting)
     can_serve = run is None or run.is_ready
-    ready = state.running is not None and can_serve and health.is_ready(container, dict(record.tallies))
+    ready = state.running is not None and can_serve and health.is_ready(container, record.tallies)
     return _status(container, record, run, state, before, ready)
 
 
@@ -99,11 +99,7 @@ def init_status(
 
 def new_waits(pod: KubeletPod, statuses: Iterable[ContainerStatus]) -> list[PodEvent]:
     """A warning for every container that has begun to wait for something the user should know of."""
-    known = {
-        (status.name, status.state.waiting.reason)
-        for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
-        if status.state.waiting
-    }
+    known = {(status.name, status.state.waiting.reason) for status in pod.status.all_containers if status.state.waiting}
     events = []
     for status in statuses:
         wait = status.state.waiting
@@ -116,9 +112,8 @@ def new_waits(pod: KubeletPod, statuses: Iterable[ContainerStatus]) -> list[PodE
             note = f"Back-off restarting failed container {status.name} in pod {whose}"
             events.append(PodEvent("BackOff", note, True, status.name))
         elif wait.reason == "ErrImagePull":
-            events.append(
-                PodEvent("Failed", f'Failed to pull image "{status.image}": {wait.message}', True, status.name)
-            )
+            note = f'Failed to pull image "{status.image}": {wait.message}'
+            events.append(PodEvent("Failed", note, True, status.name))
             events.append(PodEvent("Failed", f"Error: {wait.reason}", True, status.name))
         else:
             events.append(PodEvent("Failed", f"Error: {wait.message}", True, status.name))

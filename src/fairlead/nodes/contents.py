@@ -6,8 +6,6 @@ for most of their life, and never more than a bounded number.
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -41,18 +39,12 @@ class TokenAnswer(ApiStruct):
     status: TokenStatus = TokenStatus()
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    value: Any
-    until_s: float
-
-
 class Contents:
     def __init__(self, client: Client, *, clock: Clock, service_env: ServiceEnv | None = None) -> None:
         self._client = client
         self._clock = clock
         self._service_env = service_env or (lambda namespace: {})
-        self._remembered: OrderedDict[tuple[str, ...], Remembered] = OrderedDict()
+        self._remembered: OrderedDict[tuple[str, ...], tuple[Any, float]] = OrderedDict()  # what, and until when
 
     async def sources(
         self, pod: KubeletPod, needs: Needs, *, pod_ip: str, host_ip: str, allocatable: Mapping[str, Quantity]
@@ -109,22 +101,18 @@ class Contents:
             path = f"/api/v1/namespaces/{pod.metadata.namespace}/serviceaccounts/{account}/token"
             answer = msgspec.json.decode(await self._client.request("POST", path, body=body), type=TokenAnswer)
             expires = parse_time_or_none(answer.status.expiration_timestamp)
-            left_s = self._left_s(expires) if expires is not None else float(life_s)
+            left_s = (expires - self._clock.now()).total_seconds() if expires is not None else float(life_s)
             return answer.status.token, self._clock.elapsed_s() + left_s * TOKEN_LIFE
 
         token: str = await self._remember(("token", pod.uid, account, audience, str(life_s)), request)
         return token
 
-    def _left_s(self, expires: datetime) -> float:
-        return (expires - self._clock.now()).total_seconds()
-
     async def _remember(self, key: tuple[str, ...], read: Callable[[], Awaitable[tuple[Any, float]]]) -> Any:
-        known = self._remembered.get(key)
-        if known is not None and known.until_s > self._clock.elapsed_s():
-            return known.value
-        value, until_s = await read()
-        self._remembered[key] = Remembered(value, until_s)
+        value, until_s = self._remembered.get(key, (None, 0.0))
+        if until_s > self._clock.elapsed_s():
+            return value
+        self._remembered[key] = known = await read()
         self._remembered.move_to_end(key)
         while len(self._remembered) > MOST_REMEMBERED:
             self._remembered.popitem(last=False)
-        return value
+        return known[0]

@@ -7,7 +7,7 @@ process recalls it from the pod's status.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +21,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Outcome, Result, Writer
-from fairlead.model.intents import Delete, PatchStatus, RecordEvent, Regarding, WakeAfter
+from fairlead.model.intents import RecordEvent, Regarding, WakeAfter, delete, patch_status
 from fairlead.model.node import Node
 from fairlead.model.times import rfc3339
 from fairlead.nodes.admission import Occupancy, Rejection, admit, has_begun, rejected_status
@@ -361,7 +361,7 @@ class PodController:
                     problems[order.name] = Waiting(reason="CreateContainerConfigError", message=str(problem))
                     continue
             if run.kill_at != order.kill_at:
-                run = Run(run.container, run.attempt, order.kill_at, run.command, run.args, run.env)
+                run = replace(run, kill_at=order.kill_at)
             size += _size(run)
             runs.append(run)
         return tuple(runs), problems
@@ -388,14 +388,7 @@ class PodController:
         if is_same(status, pod.status) and pod.is_finished:
             return
         changes = changed_fields(pod.status, status)
-        intent = PatchStatus(
-            kind=PODS,
-            name=pod.metadata.name,
-            namespace=pod.metadata.namespace,
-            status=changes,
-            resource_version=pod.metadata.resource_version,
-        )
-        result = await self._writer.carry_out(intent)
+        result = await self._writer.carry_out(patch_status(PODS, pod.metadata, changes))
         match result.outcome:
             case Outcome.DONE:
                 held.answer, held.based_on = result.answer, seen.metadata.resource_version
@@ -412,8 +405,7 @@ class PodController:
 
     async def _let_go(self, pod: KubeletPod) -> None:
         """The pod has ended: away with it, if it still is the one we mean."""
-        intent = Delete(kind=PODS, name=pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.uid, grace_s=0)
-        result = await self._writer.carry_out(intent)
+        result = await self._writer.carry_out(delete(PODS, pod.metadata, grace_s=0))
         if result.outcome not in (Outcome.DONE, Outcome.CONFLICT):
             raise to_retry(result)
 

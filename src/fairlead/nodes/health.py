@@ -3,7 +3,7 @@
 Used by `nodes.plan`; carrying a probe out is the provider's. Knows no network and no clock.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -45,25 +45,24 @@ def counted(tally: Tally, probe: Probe, ok: bool, now: datetime) -> Tally:
     )
 
 
-def has_started(container: Container, tallies: dict[Check, Tally]) -> bool:
+def has_started(container: Container, tallies: Mapping[Check, Tally]) -> bool:
     """Of a running container: past its startup probe, if it has one."""
-    if container.startup_probe is None:
-        return True
-    tally = tallies.get(Check.STARTUP)
-    return tally is not None and tally.verdict is True
+    return container.startup_probe is None or _has_passed(tallies.get(Check.STARTUP))
 
 
-def is_ready(container: Container, tallies: dict[Check, Tally]) -> bool:
+def is_ready(container: Container, tallies: Mapping[Check, Tally]) -> bool:
     """Of a running container: started, and ready by its readiness probe, if it has one."""
-    if not has_started(container, tallies):
-        return False
-    if container.readiness_probe is None:
-        return True
-    tally = tallies.get(Check.READINESS)
+    has_passed = container.readiness_probe is None or _has_passed(tallies.get(Check.READINESS))
+    return has_passed and has_started(container, tallies)
+
+
+def _has_passed(tally: Tally | None) -> bool:
     return tally is not None and tally.verdict is True
 
 
-def in_force(container: Container, tallies: dict[Check, Tally], *, is_stopping: bool) -> Iterator[tuple[Check, Probe]]:
+def in_force(
+    container: Container, tallies: Mapping[Check, Tally], *, is_stopping: bool
+) -> Iterator[tuple[Check, Probe]]:
     """The probes to be carried out on a running container: startup alone first, then the other two."""
     if not has_started(container, tallies):
         if container.startup_probe is not None and not is_stopping:

@@ -42,11 +42,10 @@ async def read_log(
 
 async def _lines(path: Path, options: LogOptions, clock: Clock, is_live: Callable[[], bool]) -> AsyncIterator[bytes]:
     older = path.with_name(path.name + ".1")
-    at = 0
+    at: int = 0
+    from_older: int | None = 0
     if options.tail_lines is not None:
         at, from_older = await asyncio.to_thread(_tail, path, older, options.tail_lines)
-    else:
-        from_older = 0
     if from_older is not None:
         async for line in _whole_lines(older, from_older):
             yield line
@@ -77,21 +76,15 @@ async def _lines(path: Path, options: LogOptions, clock: Clock, is_live: Callabl
 
 
 async def _whole_lines(path: Path, at: int) -> AsyncIterator[bytes]:
+    file = await asyncio.to_thread(_opened, path, at)
+    if file is None:
+        return
     rest = b""
-    while block := await asyncio.to_thread(_block, path, at):
-        at += len(block)
-        *lines, rest = (rest + block).split(b"\n")
-        for line in lines:
-            yield line + b"\n"
-
-
-def _block(path: Path, at: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(at)
-            return file.read(BLOCK_BYTES)
-    except FileNotFoundError:
-        return b""
+    with file:
+        while block := await asyncio.to_thread(file.read, BLOCK_BYTES):
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                yield line + b"\n"
 
 
 def _opened(path: Path, at: int) -> BinaryIO | None:

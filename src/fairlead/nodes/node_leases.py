@@ -69,12 +69,8 @@ class NodeLeases:
     async def _take(self, name: str, over: Lease | None) -> bool:
         number = self._next(name)
         body = self._body(name, over, self._holder)
-        intent = (
-            Create(kind=LEASES, body=body, namespace=LEASE_NAMESPACE)
-            if over is None
-            else Replace(kind=LEASES, name=name, body=body, namespace=LEASE_NAMESPACE)
-        )
-        result = await self._writer.carry_out(intent)
+        create = Create(kind=LEASES, body=body, namespace=LEASE_NAMESPACE)
+        result = await self._writer.carry_out(create if over is None else _replace(name, body))
         if not result.is_done:
             # Even if it did happen: the next look finds us named, and takes it over that version.
             return False
@@ -128,45 +124,38 @@ class NodeLeases:
             return
         number = self._next(name)
         body = self._body(name, known, self._holder, node_uid)
-        result = await self._writer.carry_out(
-            Replace(kind=LEASES, name=name, body=body, namespace=LEASE_NAMESPACE),
-            is_wanted=lambda: name in self._known,
-        )
+        result = await self._writer.carry_out(_replace(name, body), is_wanted=lambda: name in self._known)
         match result.outcome:
             case Outcome.DONE:
                 if name in self._known:
                     self._known[name] = result.answer
                     self._written[name] = number
             case Outcome.CONFLICT | Outcome.MISSING:
-                await self._look_again(name, node_uid)
+                await self._look_again(name)
             case Outcome.UNWANTED:
                 return
             case _:
                 assert result.error is not None
                 raise result.error
 
-    async def _look_again(self, name: str, node_uid: str) -> None:
+    async def _look_again(self, name: str) -> None:
         found = await self._find(name)
-        if found is None:
-            if not await self._take(name, None):
-                raise ClusterError(f"the lease of node {name} has changed meanwhile")
-        elif found.spec.holder_identity == self._holder:
-            self._known[name] = found  # somebody's label, or a write of ours whose answer was lost
-            if not await self._take(name, found):
-                raise ClusterError(f"the lease of node {name} has changed meanwhile")
-        else:
+        if found is not None and found.spec.holder_identity != self._holder:
             log.warning("another replica serves the node", node=name, holder=found.spec.holder_identity)
             self._forget(name)
             self._lost(name)
+            return
+        if found is not None:
+            self._known[name] = found  # somebody's label, or a write of ours whose answer was lost
+        if not await self._take(name, found):
+            raise ClusterError(f"the lease of node {name} has changed meanwhile")
 
     async def give_up(self, name: str) -> None:
         """Leave the node to whoever takes it; it counts as alive for the rest of its duration."""
         async with self._lock(name):
             known = self._known.pop(name, None)
             while known is not None and known.spec.holder_identity == self._holder:
-                body = self._body(name, known, "")
-                intent = Replace(kind=LEASES, name=name, body=body, namespace=LEASE_NAMESPACE)
-                result = await self._writer.carry_out(intent)
+                result = await self._writer.carry_out(_replace(name, self._body(name, known, "")))
                 if result.outcome is not Outcome.CONFLICT:
                     break
                 known = await self._find(name)
@@ -214,3 +203,7 @@ class NodeLeases:
                 "leaseTransitions": transitions if is_same or not holder or spec is None else transitions + 1,
             },
         }
+
+
+def _replace(name: str, body: dict[str, Any]) -> Replace:
+    return Replace(kind=LEASES, name=name, body=body, namespace=LEASE_NAMESPACE)

@@ -5,7 +5,7 @@ status is, which probes are due and when to look again. Knows no network, no clo
 single container is in `nodes.container_state`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -26,13 +26,7 @@ from fairlead.nodes.container_state import (
 from fairlead.nodes.container_status import CREATING, INITIALIZING, init_status, main_status, new_waits
 from fairlead.nodes.health import Check
 from fairlead.nodes.provider import PodReport, RunReport, Traits
-from fairlead.nodes.spec import (
-    Container,
-    KubeletPod,
-    PodStatus,
-    Probe,
-    Waiting,
-)
+from fairlead.nodes.spec import Container, KubeletPod, PodStatus, Probe, Waiting
 from fairlead.nodes.status import Standing, pod_status
 
 # How long a container whose configuration is incomplete waits before it is tried again.
@@ -84,7 +78,7 @@ def recall(pod: KubeletPod, now: datetime) -> Memory:
     """What the pod's status says about its time before this process: attempts, ends, and what was running."""
     records = {}
     images = {container.name: container.image for container in pod.all_containers}
-    for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
+    for status in pod.status.all_containers:
         ended = status.state.terminated
         has_begun = ended is not None or status.state.running is not None
         before = status.last_state.terminated
@@ -241,7 +235,7 @@ def _advance_inits(draft: _Draft, has_begun: bool) -> tuple[bool, bool]:
         policy = init_policy(draft.pod, container)
         record = draft.advance(container, policy)
         if container.is_sidecar:
-            passed = draft.is_running(container.name) and health.has_started(container, dict(record.tallies))
+            passed = draft.is_running(container.name) and health.has_started(container, record.tallies)
         else:
             passed = record.ended is not None and record.ended.exit_code == 0
             has_failed = has_failed or (policy == "Never" and record.ended is not None and not passed)
@@ -262,7 +256,7 @@ def _stop(draft: _Draft, kill_at: datetime | None) -> None:
 
 
 def _orders(draft: _Draft) -> tuple[Order, ...]:
-    running = {name: record for name, record in draft.records.items() if record.is_ordered and not record.ended}
+    running = {name: record for name, record in draft.records.items() if record.is_live}
     draft.wakes += [
         record.kill_at for record in running.values() if record.kill_at is not None and record.kill_at > draft.now
     ]
@@ -271,8 +265,7 @@ def _orders(draft: _Draft) -> tuple[Order, ...]:
 
 def _due_probes(draft: _Draft, is_stopping: bool) -> tuple[DueProbe, ...]:
     due: list[DueProbe] = []
-    sidecars = (init for init in draft.pod.inits if init.is_sidecar)
-    for container in (*sidecars, *draft.pod.spec.containers):
+    for container in draft.pod.lasting_containers:
         if not draft.is_running(container.name):
             continue
         record = draft.records[container.name]
@@ -307,10 +300,8 @@ def _with_end(pod: KubeletPod, memory: Memory, now: datetime, wakes: list[dateti
     if deadline_s is not None and memory.kill_at is None and not pod.is_finished:
         at = memory.started_at + timedelta(seconds=deadline_s)
         if now >= at:
-            failure = Waiting(
-                reason="DeadlineExceeded",
-                message="Pod was active on the node longer than the specified deadline",
-            )
+            message = "Pod was active on the node longer than the specified deadline"
+            failure = Waiting(reason="DeadlineExceeded", message=message)
             return replace(memory, kill_at=now + timedelta(seconds=pod.grace_s), failure=failure)
         wakes.append(at)
     return memory
@@ -324,7 +315,7 @@ def _stopped(
 
     def stop(container: Container) -> None:
         record = stopped[container.name]
-        if record.is_ordered and record.ended is None and (record.kill_at is None or record.kill_at > deadline):
+        if record.is_live and (record.kill_at is None or record.kill_at > deadline):
             stopped[container.name] = replace(record, kill_at=deadline)
 
     sidecars = [container for container in pod.inits if container.is_sidecar]
@@ -332,15 +323,11 @@ def _stopped(
     for container in others:
         stop(container)
     for container in reversed(sidecars):
-        if now < deadline and _still_run(stopped, others):
+        if now < deadline and any(stopped[other.name].is_live for other in others):
             break
         stop(container)
         others.append(container)
     return stopped
-
-
-def _still_run(records: Mapping[str, ContainerRecord], containers: Iterable[Container]) -> bool:
-    return any(records[container.name].is_ordered and records[container.name].ended is None for container in containers)
 
 
 def _probed(

@@ -22,9 +22,10 @@ from aiohttp import web
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.waits import started
+from fairlead.model.kinds import Kind
 from fairlead.model.numbers import whole_number
 from fairlead.model.times import parse_time_or_none, rfc3339
-from fairlead.model.undecodable import UNDECODABLE
 from fairlead.nodes.controller import PodController
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.provider import LogOptions, NotNow, Unsupported, Usage
@@ -75,14 +76,13 @@ def open_log(
     except Unsupported as problem:
         waiting = _waiting(pod, container)
         if waiting and not options.previous:
-            raise LogProblem(
-                400, f'container "{container}" in pod "{name}" is waiting to start: {waiting}'
-            ) from problem
+            message = f'container "{container}" in pod "{name}" is waiting to start: {waiting}'
+            raise LogProblem(400, message) from problem
         raise LogProblem(400, str(problem)) from problem
 
 
 def _waiting(pod: KubeletPod, container: str) -> str:
-    for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
+    for status in pod.status.all_containers:
         if status.name == container and status.state.waiting is not None:
             return status.state.waiting.reason
     return ""
@@ -192,25 +192,12 @@ class KubeletServer:
             for host in hosts[1:]:
                 await web.TCPSite(runner, host, bound, ssl_context=self._access.tls).start()
             log.info("kubelet api", port=bound, addresses=list(hosts))
-            async with self._serving_ports(runner):
+            async with started(*((self._follow_ports(runner, self._ports),) if self._ports is not None else ())):
                 yield bound
         finally:
+            if self._ports is not None:
+                self._ports.close_all()
             await runner.cleanup()
-
-    @asynccontextmanager
-    async def _serving_ports(self, runner: web.AppRunner) -> AsyncIterator[None]:
-        if self._ports is None:
-            yield
-            return
-        following = asyncio.create_task(
-            self._follow_ports(runner, self._ports), name="kubelet endpoint: ports of nodes"
-        )
-        try:
-            yield
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
-            self._ports.close_all()
 
     async def _follow_ports(self, runner: web.AppRunner, ports: NodePorts) -> None:
         sites: dict[str, tuple[socket.socket, web.SockSite]] = {}
@@ -358,21 +345,18 @@ class Review(msgspec.Struct, frozen=True):
     status: ReviewStatus = ReviewStatus()
 
 
+TOKEN_REVIEWS = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", Review, namespaced=False)
+ACCESS_REVIEWS = Kind(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", Review, namespaced=False
+)
+
+
 def reviewed(client: Client) -> TokenCheck:
     """Asks the API server who bears a token, and whether they may read `nodes/proxy`, as a kubelet does."""
 
     async def check(token: str) -> bool:
         try:
-            who = await client.request(
-                "POST",
-                "/apis/authentication.k8s.io/v1/tokenreviews",
-                body={
-                    "apiVersion": "authentication.k8s.io/v1",
-                    "kind": "TokenReview",
-                    "spec": {"token": token},
-                },
-            )
-            status = msgspec.json.decode(who, type=Review).status
+            status = (await client.create(TOKEN_REVIEWS, {"spec": {"token": token}})).status
             if not status.authenticated:
                 return False
             spec = {
@@ -380,13 +364,8 @@ def reviewed(client: Client) -> TokenCheck:
                 "groups": status.user.get("groups", []),
                 "resourceAttributes": {"verb": "get", "resource": "nodes", "subresource": "proxy"},
             }
-            may = await client.request(
-                "POST",
-                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-                body={"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec},
-            )
-            return msgspec.json.decode(may, type=Review).status.allowed
-        except (ClusterError, *UNDECODABLE) as problem:
+            return (await client.create(ACCESS_REVIEWS, {"spec": spec})).status.allowed
+        except ClusterError as problem:
             log.warning("token not reviewed", problem=str(problem))
             return False
 

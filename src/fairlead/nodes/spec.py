@@ -313,6 +313,10 @@ class PodStatus(ApiStruct):
     qos_class: str = ""
     observed_generation: int = 0
 
+    @property
+    def all_containers(self) -> tuple[ContainerStatus, ...]:
+        return (self.init_container_statuses or ()) + (self.container_statuses or ())
+
 
 class KubeletPod(PodState, ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
@@ -334,6 +338,11 @@ class KubeletPod(PodState, ApiStruct):
     @property
     def all_containers(self) -> tuple[Container, ...]:
         return self.inits + self.spec.containers
+
+    @property
+    def lasting_containers(self) -> tuple[Container, ...]:
+        """Those that run as long as the pod does: sidecars, and the containers proper."""
+        return tuple(init for init in self.inits if init.is_sidecar) + self.spec.containers
 
     def container(self, name: str) -> Container | None:
         return next((container for container in self.all_containers if container.name == name), None)

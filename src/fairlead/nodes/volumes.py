@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fairlead.nodes.env import Missing, Sources, config_map_keys, pod_field, resource_field, secret_keys
 from fairlead.nodes.provider import File, Folder
-from fairlead.nodes.spec import DownwardVolume, KeysVolume, KubeletPod, Volume
+from fairlead.nodes.spec import DownwardVolume, KeysVolume, KubeletPod, Projection, Volume
 
 DEFAULT_MODE = 0o644
 # Secrets and tokens are for who runs the pod alone, whatever mode is asked for.
@@ -32,20 +32,25 @@ class Needs:
 def volume_needs(pod: KubeletPod) -> Needs:
     needs = Needs()
     for volume in pod.spec.volumes or ():
-        if volume.config_map is not None:
-            needs.config_maps.add(volume.config_map.name)
-        if volume.secret is not None:
-            needs.secrets.add(volume.secret.secret_name)
         if name := claim_name(pod, volume):
             needs.claims.add(name)
-        for source in (volume.projected.sources or ()) if volume.projected is not None else ():
-            if source.config_map is not None:
-                needs.config_maps.add(source.config_map.name)
-            if source.secret is not None:
-                needs.secrets.add(source.secret.name)
-            if (token := source.service_account_token) is not None:
+        for part in _parts(volume):
+            if part.config_map is not None:
+                needs.config_maps.add(part.config_map.name)
+            if part.secret is not None:
+                needs.secrets.add(_secret_name(part.secret))
+            if isinstance(part, Projection) and (token := part.service_account_token) is not None:
                 needs.tokens.add((token.audience, token.expiration_seconds))
     return needs
+
+
+def _parts(volume: Volume) -> tuple[Volume | Projection, ...]:
+    """What fills a volume: the sources of a projected one, and what a plain one names itself."""
+    return (volume.projected.sources or ()) if volume.projected is not None else (volume,)
+
+
+def _secret_name(secret: KeysVolume) -> str:
+    return secret.secret_name or secret.name
 
 
 def claim_name(pod: KubeletPod, volume: Volume) -> str:
@@ -83,37 +88,32 @@ def _folder(pod: KubeletPod, volume: Volume, sources: Sources) -> Folder:
         return Folder(host_path=volume.host_path.path, host_type=volume.host_path.type)
     if name := claim_name(pod, volume):
         return _claimed(name, volume, sources)
-    files: dict[str, File] = {}
-    if volume.config_map is not None:
-        keys = config_map_keys(sources, volume.config_map.name, optional=volume.config_map.optional)
-        files = _keys(volume.config_map, keys, volume.config_map.default_mode)
-    elif volume.secret is not None:
-        keys = secret_keys(sources, volume.secret.secret_name, optional=volume.secret.optional)
-        files = _secret(_keys(volume.secret, keys, volume.secret.default_mode))
-    elif volume.downward_api is not None:
-        files = _downward(pod, volume.downward_api, sources, volume.downward_api.default_mode)
-    elif volume.projected is not None:
-        mode = volume.projected.default_mode
-        for source in volume.projected.sources or ():
-            if source.config_map is not None:
-                keys = config_map_keys(sources, source.config_map.name, optional=source.config_map.optional)
-                files |= _keys(source.config_map, keys, mode)
-            if source.secret is not None:
-                keys = secret_keys(sources, source.secret.name, optional=source.secret.optional)
-                files |= _secret(_keys(source.secret, keys, mode))
-            if source.downward_api is not None:
-                files |= _downward(pod, source.downward_api, sources, mode)
-            if (projection := source.service_account_token) is not None:
-                token = sources.tokens.get((projection.audience, projection.expiration_seconds))
-                if token is None:
-                    raise Missing(f"no token of service account {pod.spec.service_account_name!r} is available")
-                files |= _secret({_safe(projection.path): File(token.encode(), mode or DEFAULT_MODE)})
-    else:
+    of_files = volume.projected or volume.config_map or volume.secret or volume.downward_api
+    if of_files is None:
         raise Missing(
             f"volume {volume.name!r} is of a kind that virtual nodes do not have; there are emptyDir, configMap, "
             "secret, downwardAPI, projected, hostPath and persistentVolumeClaim"
         )
+    files: dict[str, File] = {}
+    for part in _parts(volume):
+        files |= _files(pod, part, sources, of_files.default_mode)
     return Folder(files=files)
+
+
+def _files(pod: KubeletPod, part: Volume | Projection, sources: Sources, mode: int | None) -> dict[str, File]:
+    files: dict[str, File] = {}
+    if (found := part.config_map) is not None:
+        files |= _keys(found, config_map_keys(sources, found.name, optional=found.optional), mode)
+    if (found := part.secret) is not None:
+        files |= _secret(_keys(found, secret_keys(sources, _secret_name(found), optional=found.optional), mode))
+    if part.downward_api is not None:
+        files |= _downward(pod, part.downward_api, sources, mode)
+    if isinstance(part, Projection) and (projection := part.service_account_token) is not None:
+        token = sources.tokens.get((projection.audience, projection.expiration_seconds))
+        if token is None:
+            raise Missing(f"no token of service account {pod.spec.service_account_name!r} is available")
+        files |= _secret({_safe(projection.path): File(token.encode(), mode or DEFAULT_MODE)})
+    return files
 
 
 def _claimed(name: str, volume: Volume, sources: Sources) -> Folder:

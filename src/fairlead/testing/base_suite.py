@@ -56,6 +56,13 @@ class BaseCase:
         provider.listen(lambda uid: self.changed.set())
         return provider
 
+    async def started(self, pod: KubeletPod) -> ArkletProvider:
+        """A provider that was asked to run the pod."""
+        provider = self.provider()
+        await provider.create(Sandbox(pod))
+        await provider.update(pod.uid, runs_of(pod))
+        return provider
+
     async def until(self, provider: ArkletProvider, pod: KubeletPod, is_true: Callable[[RunReport], bool]) -> RunReport:
         """The run of the pod's first container, once it is as wanted."""
         name = pod.spec.containers[0].name
@@ -163,9 +170,7 @@ class BaseSuite:
 
     async def test_k14_k34_a_pod_runs_while_its_module_is_there_and_takes_it_along(self, case: BaseCase) -> None:
         pod = pod_of(case.module())
-        provider = case.provider()
-        await provider.create(Sandbox(pod))
-        await provider.update(pod.uid, runs_of(pod))
+        provider = await case.started(pod)
         run = await case.until(provider, pod, lambda run: run.phase is RunPhase.RUNNING)
         assert run.id == f"arklet://{case.address[0]}:plain:1.0.0"
         await provider.poll("node", case.stack)
@@ -177,9 +182,7 @@ class BaseSuite:
 
     async def test_k17_a_pod_whose_module_fails_says_why(self, case: BaseCase) -> None:
         pod = pod_of(case.module("failing"))
-        provider = case.provider()
-        await provider.create(Sandbox(pod))
-        await provider.update(pod.uid, runs_of(pod))
+        provider = await case.started(pod)
         run = await case.until(provider, pod, lambda run: run.reason == reports.BACK_OFF)
         assert "boom at start" in run.message
         await provider.delete(pod.uid)
@@ -187,9 +190,7 @@ class BaseSuite:
 
     async def test_k19_an_artefact_of_another_version_is_not_kept(self, case: BaseCase) -> None:
         pod = pod_of(case.module(version="7.7.7", artefact_version="1.0.0"))
-        provider = case.provider()
-        await provider.create(Sandbox(pod))
-        await provider.update(pod.uid, runs_of(pod))
+        provider = await case.started(pod)
         run = await case.until(provider, pod, lambda run: run.reason == reports.MISMATCH)
         assert "plain:1.0.0, not plain:7.7.7" in run.message
         assert await case.states() == {}
@@ -199,9 +200,7 @@ class BaseSuite:
         self, case: BaseCase
     ) -> None:
         pod = pod_of(case.module())
-        provider = case.provider()
-        await provider.create(Sandbox(pod))
-        await provider.update(pod.uid, runs_of(pod))
+        provider = await case.started(pod)
         await case.until(provider, pod, lambda run: run.phase is RunPhase.RUNNING)
         await case.client.uninstall(case.address, case.module())
         await provider.poll("node", case.stack)

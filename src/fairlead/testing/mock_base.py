@@ -91,7 +91,7 @@ class MockBase:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         command = request.match_info["command"]
         body: dict[str, Any] = msgspec.json.decode(await request.read() or b"{}")
-        self.calls.append((command, f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"))
+        self.calls.append((command, _key(body)))
         if "traceparent" in request.headers:
             self.traces.add(request.headers["traceparent"])
         if command == "installBiz":
@@ -108,7 +108,7 @@ class MockBase:
             return web.Response(status=500, text="oops")
         if command in self.answers:
             return _json(self.answers[command])
-        key = f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"
+        key = _key(body)
         is_busy = key in self.at_work and command in ("installBiz", "uninstallBiz", "switchBiz")
         if fault is Fault.BUSY or is_busy:
             return _json({"code": "FAILED", "message": "conflict, exist unfinished command(installBiz) for this biz"})
@@ -147,7 +147,7 @@ class MockBase:
         request_id = body["requestId"]
         if request_id in self.operations:
             return {"code": "FAILED", "message": f"The request ({request_id}) has been executed."}
-        key = f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"
+        key = _key(body)
         self.at_work.add(key)
         self.operations[request_id] = {"requestId": request_id, "status": "EXECUTING"}
         loop = asyncio.get_running_loop()
@@ -158,7 +158,7 @@ class MockBase:
         return _success(self.operations[request_id])
 
     def _finish(self, request_id: str, body: dict[str, Any]) -> None:
-        self.at_work.discard(f"{body.get('bizName', '')}:{body.get('bizVersion', '')}")
+        self.at_work.discard(_key(body))
         reply = self._install(body)
         is_done = reply["code"] == "SUCCESS"
         message = reply.get("data", {}).get("message") or reply.get("message", "")
@@ -183,7 +183,7 @@ class MockBase:
         return _success({"code": "SUCCESS", "message": "done", "bizInfos": [info]})
 
     def _uninstall(self, body: dict[str, Any]) -> dict[str, Any]:
-        key = f"{body.get('bizName')}:{body.get('bizVersion')}"
+        key = _key(body)
         if self.modules.pop(key, None) is None:
             return _failure("NOT_FOUND_BIZ", f"Uninstall biz: {key} not found.")
         self.removed.append(key)
@@ -196,7 +196,7 @@ class MockBase:
         return _success(found)
 
     def _switch(self, body: dict[str, Any]) -> dict[str, Any]:
-        name, key = body.get("bizName"), f"{body.get('bizName')}:{body.get('bizVersion')}"
+        name, key = body.get("bizName"), _key(body)
         if key not in self.modules:
             return _failure("NOT_FOUND_BIZ", f"Switch biz: {key} not found.")
         others = [other for other in self.modules if other.rpartition(":")[0] == name]
@@ -213,7 +213,7 @@ class MockBase:
         )
 
     def _health(self, body: dict[str, Any]) -> dict[str, Any]:
-        key = f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"
+        key = _key(body)
         if key in self.modules:
             info = {"bizName": body["bizName"], "bizVersion": body["bizVersion"]}
             return _success({"healthData": {"bizInfo": {**info, "health": "DOWN" if key in self.down else "UP"}}})
@@ -221,6 +221,11 @@ class MockBase:
         jvm |= {"java used metaspace": self.used_bytes}
         master = {"bizName": "base", "bizVersion": "1", "bizState": "activated"}
         return _success({"healthData": {"jvm": jvm, "masterBizInfo": master}})
+
+
+def _key(body: dict[str, Any]) -> str:
+    """The module of a command, as it is listed."""
+    return f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"
 
 
 def _json(reply: dict[str, Any]) -> web.Response:

@@ -15,15 +15,7 @@ import msgspec
 import yaml
 
 from fairlead.data.draft import PREFERRED, REQUIRED
-from fairlead.data.facts import (
-    DATASET_PREFIX,
-    MANAGED_BY,
-    REFERRING_NAME,
-    REFERRING_NAMESPACE,
-    Missing,
-    Ref,
-    Sources,
-)
+from fairlead.data.facts import DATASET_PREFIX, MANAGED_BY, REFERRING_NAME, REFERRING_NAMESPACE, Missing, Ref, Sources
 from fairlead.data.mutate import MutateOptions, Mutation, PodReview, mutate
 from fairlead.data.names import DATASET_NUM, EXCLUSIVE_KEYS, LONGEST_NAME, DatasetName, NoSuchKey
 from fairlead.data.objects import CLAIMS, DAEMON_SETS, DATASETS, RUNTIMES, VOLUMES

@@ -21,15 +21,7 @@ from fairlead.modules import arklet, deployments, mqtt, plan, reports
 from fairlead.modules.arklet import Answer, Outcome
 from fairlead.modules.base_node import Liveness, NodeOptions, node_name, node_profile, remember
 from fairlead.modules.heartbeats import Heartbeat, Unreadable, parse_heartbeat
-from fairlead.modules.names import (
-    CLUSTER_NAME,
-    ENV,
-    PEER,
-    REPLICAS_CONTROL,
-    STRATEGY,
-    koupleless_node_name,
-    safe_label,
-)
+from fairlead.modules.names import CLUSTER_NAME, ENV, PEER, REPLICAS_CONTROL, STRATEGY, koupleless_node_name, safe_label
 from fairlead.modules.spec import BROKEN, DEACTIVATED, STOPPED, Module, ModuleState, module_of, modules_of
 from fairlead.nodes.container_state import ContainerRecord
 from fairlead.nodes.container_status import CREATING, main_status
@@ -115,12 +107,7 @@ def check_command(given: Vector, expected: Vector, defect: str) -> Iterator[str]
         yield from differ("request", None, expected.get("request"))
         return
     body = arklet.install_body(module) if module is not None else {}
-    request = {
-        "method": "POST",
-        "path": f"/{command}",
-        "body": body,
-        "content_type": arklet.content_type(command),
-    }
+    request = {"method": "POST", "path": f"/{command}", "body": body, "content_type": arklet.content_type(command)}
     yield from differ("request", request, expected["request"])
     answer = arklet.read_answer(given["answer"]["http"], given["answer"]["body"])
     if module is not None:

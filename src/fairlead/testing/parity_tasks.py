@@ -21,18 +21,11 @@ from fairlead.model.times import parse_time, rfc3339
 from fairlead.tasks import admission, rounds, spec, verdicts
 from fairlead.tasks.carrier import Carrier, CarrierOptions, build, is_ready
 from fairlead.tasks.names import carrier_names
-from fairlead.tasks.plan import (
-    CarrierObject,
-    Observed,
-    SharedAgent,
-    next_runtime_status,
-    plan_objects,
-    tracked,
-)
+from fairlead.tasks.plan import CarrierObject, Observed, SharedAgent, next_runtime_status, plan_objects, tracked
 from fairlead.tasks.schedule import parse_schedule
 from fairlead.tasks.spec import KINDS, Actor, TaskResource, TaskStatus
+from fairlead.testing.parity import Vector, differ
 
-Vector = dict[str, Any]
 Json = dict[str, Any]
 
 _LABEL: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -42,11 +35,6 @@ _DEFINITIONS: Final = {each["spec"]["names"]["kind"]: CustomKind(each) for each 
 def differences(vector: Vector, folder: Path) -> Iterator[str]:
     """What comes out otherwise than recorded, or not right where the recording is marked."""
     return _CHECKS[vector["category"]](vector["input"], vector["expect"], vector.get("defect", ""), folder)
-
-
-def differ(what: str, actual: object, expected: object) -> Iterator[str]:
-    if actual != expected:
-        yield f"{what}: found {json.dumps(actual, default=str)[:1500]}, recorded {json.dumps(expected)[:1500]}"
 
 
 # -- names and carriers -----------------------------------------------------------------------------------------

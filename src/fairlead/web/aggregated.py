@@ -6,11 +6,9 @@ name that the cluster's ConfigMap `extension-apiserver-authentication` names. Re
 
 import base64
 import ssl
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -21,8 +19,8 @@ from fairlead.model.intents import Apply
 from fairlead.model.kinds import ConfigMap, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.model.undecodable import UNDECODABLE
-from fairlead.web.authority import unrenewed
-from fairlead.web.tls import serving_context
+from fairlead.web.authority import Material, unrenewed
+from fairlead.web.tls import load_leaf, serving_context
 
 log = structlog.get_logger("fairlead.aggregated")
 
@@ -41,11 +39,11 @@ class FrontProxy:
     names: frozenset[str] = frozenset()
     user_header: str = "X-Remote-User"
 
-    def context(self, certificate_file: str) -> ssl.SSLContext:
+    def context(self, material: Material) -> ssl.SSLContext:
         context = serving_context()
         context.load_verify_locations(cadata=self.authority)
         context.verify_mode = ssl.CERT_OPTIONAL  # a stranger gets a 401 in words, not a broken handshake
-        context.load_cert_chain(certificate_file)
+        load_leaf(context, material)
         return context
 
     def user(self, request: web.Request) -> str | None:
@@ -76,11 +74,7 @@ def front_proxy(config_map: ConfigMap | None) -> FrontProxy | None:
 def certified(proxy: FrontProxy, service: str, namespace: str, now: datetime) -> tuple[ssl.SSLContext, str]:
     """TLS for the front proxy with a certificate of its own in the Service's name, and the caBundle to trust it by."""
     material = unrenewed(f"{service}.{namespace}.svc", now)
-    with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
-        pair = Path(folder) / "pair.pem"
-        pair.touch(0o600)
-        pair.write_bytes(material.leaf_key + material.leaf)
-        return proxy.context(str(pair)), base64.b64encode(material.bundle).decode()
+    return proxy.context(material), base64.b64encode(material.bundle).decode()
 
 
 def loopback_registration(
@@ -110,6 +104,10 @@ def _applied(kind: Kind[Any], name: str, namespace: str, spec: dict[str, Any]) -
 
 class BadCall(Exception):
     """The caller's mistake, with a message."""
+
+
+class NotServed(Exception):
+    """The path names no resource of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +152,12 @@ class AggregatedApi:
         async def answer(request: web.Request) -> web.Response:
             user = self._proxy.user(request)
             if user is None:
-                return _status(
-                    401,
-                    "Unauthorized",
-                    "only the API server's front proxy may call; send the request to the API server",
-                )
+                message = "only the API server's front proxy may call; send the request to the API server"
+                return _status(401, "Unauthorized", message)
             try:
                 return await handle(request, user)
+            except NotServed:
+                return _status(404, "NotFound", "the server could not find the requested resource")
             except BadCall as problem:
                 return _status(400, "BadRequest", str(problem))
             except Exception:
@@ -173,7 +170,7 @@ class AggregatedApi:
         group = request.match_info["group"]
         versions = sorted({version for each, version, _ in self._resources if each == group})
         if not versions:
-            return _status(404, "NotFound", "the server could not find the requested resource")
+            raise NotServed
         listed = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
         versions_of = {"name": group, "versions": listed, "preferredVersion": listed[0]}
         return _json({"kind": "APIGroup", "apiVersion": "v1", **versions_of})
@@ -182,7 +179,7 @@ class AggregatedApi:
         group, version = request.match_info["group"], request.match_info["version"]
         found = [each for key, each in self._resources.items() if key[:2] == (group, version)]
         if not found:
-            return _status(404, "NotFound", "the server could not find the requested resource")
+            raise NotServed
         resources = [
             {
                 "name": each.kind.plural,
@@ -194,18 +191,11 @@ class AggregatedApi:
             }
             for each in found
         ]
-        body = {
-            "kind": "APIResourceList",
-            "apiVersion": "v1",
-            "groupVersion": f"{group}/{version}",
-            "resources": resources,
-        }
-        return _json(body)
+        listed = {"groupVersion": f"{group}/{version}", "resources": resources}
+        return _json({"kind": "APIResourceList", "apiVersion": "v1", **listed})
 
     async def _list(self, request: web.Request, user: str) -> web.Response:
         resource = self._resource(request)
-        if resource is None:
-            return _status(404, "NotFound", "the server could not find the requested resource")
         if request.query.get("watch", "").lower() in ("1", "true"):
             return _unsupported("watch", resource.kind)
         items = await resource.list(self._call(request, user))
@@ -214,8 +204,6 @@ class AggregatedApi:
 
     async def _get(self, request: web.Request, user: str) -> web.Response:
         resource, name = self._resource(request), request.match_info["name"]
-        if resource is None:
-            return _status(404, "NotFound", "the server could not find the requested resource")
         items = await resource.list(self._call(request, user))
         found = next((each for each in items if each["metadata"]["name"] == name), None)
         if found is None:
@@ -224,17 +212,15 @@ class AggregatedApi:
 
     async def _refuse(self, request: web.Request, user: str) -> web.Response:
         resource = self._resource(request)
-        if resource is None:
-            return _status(404, "NotFound", "the server could not find the requested resource")
         verb = _VERBS.get(request.method, request.method.lower())
         is_collection = verb == "delete" and "name" not in request.match_info
         return _unsupported("deletecollection" if is_collection else verb, resource.kind)
 
-    def _resource(self, request: web.Request) -> AggregatedResource | None:
+    def _resource(self, request: web.Request) -> AggregatedResource:
         parts = request.match_info
         found = self._resources.get((parts["group"], parts["version"], parts["resource"]))
         if found is None or (parts.get("namespace") and not found.kind.namespaced):
-            return None
+            raise NotServed
         return found
 
     @staticmethod

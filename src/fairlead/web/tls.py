@@ -1,12 +1,14 @@
-"""The server's certificate from files, read again when the files change, so that a renewal needs no restart."""
+"""The server's certificate: from files, read again when they change, so that a renewal needs no restart; or issued."""
 
 import ssl
+import tempfile
 from pathlib import Path
 
 import structlog
 
 from fairlead.cluster.clock import Clock
 from fairlead.settings import BadSettings
+from fairlead.web.authority import Material
 
 log = structlog.get_logger("fairlead.api")
 
@@ -63,3 +65,12 @@ def serving_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
+
+
+def load_leaf(context: ssl.SSLContext, material: Material) -> None:
+    """Serve with this leaf from the next handshake on; OpenSSL reads it from a file only, here one for us alone."""
+    with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
+        pair = Path(folder) / "pair.pem"
+        pair.touch(0o600)
+        pair.write_bytes(material.leaf_key + material.leaf)
+        context.load_cert_chain(pair)

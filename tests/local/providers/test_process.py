@@ -207,7 +207,7 @@ async def test_without_namespaces_mount_paths_are_translated_and_told_in_variabl
     ],
 )
 def test_only_whole_mount_paths_are_translated(text: str, expected: str) -> None:
-    assert translated(text, [("/v", "/data", False)]) == expected
+    assert translated(text, [("/v", "/data")]) == expected
 
 
 async def test_contents_of_volumes_follow_what_is_created_again(machine: Machine) -> None:

@@ -6,7 +6,7 @@ of them; `build` returns them one by one for a composition root that keeps its o
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Final, Protocol
@@ -127,14 +127,13 @@ def build(
     rng: Rng,
     metrics: Metrics,
     options: Options = DEFAULTS,
-    without: Collection[str] = (),
 ) -> tuple[Mirrors, list[Runs]]:
     """The mirrors to run beside the controllers, and the controllers."""
     mirrors = Mirrors(reader, clock=clock, rng=rng, metrics=metrics)
     for kind in KINDS:
         mirrors.add(kind)
     context = ControllerContext(mirrors, reader, writer, clock, metrics, {})
-    return mirrors, [make(context, options) for name, make in CONTROLLERS.items() if name not in without]
+    return mirrors, [make(context, options) for make in CONTROLLERS.values()]
 
 
 async def run(
@@ -145,20 +144,15 @@ async def run(
     rng: Rng,
     metrics: Metrics,
     options: Options = DEFAULTS,
-    without: Collection[str] = (),
-    stop: Callable[[], Awaitable[Any]] | None = None,
+    stop: Callable[[], Awaitable[Any]],
 ) -> None:
     """All of them until cancelled, or until `stop()` returns: then what is in hand is finished first."""
-    mirrors, controllers = build(
-        reader=reader, writer=writer, clock=clock, rng=rng, metrics=metrics, options=options, without=without
-    )
+    mirrors, controllers = build(reader=reader, writer=writer, clock=clock, rng=rng, metrics=metrics, options=options)
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(mirrors.run(), name="controllers: mirrors")
         undecoded = UndecodedEvents(mirror.undecoded for mirror in mirrors)
         reporting = tasks.create_task(undecoded.run(writer.record, clock), name="controllers: undecoded")
         running = [tasks.create_task(controller.run(), name=controller.name) for controller in controllers]
-        if stop is None:
-            return
         await stop()
         for controller in controllers:
             controller.stop()

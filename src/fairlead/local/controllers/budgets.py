@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
+from fairlead.cluster.shell import selecting_keys
 from fairlead.local.controllers.mirrors import ControllerContext
+from fairlead.local.controllers.pods import wake_after
 from fairlead.local.controllers.spec import (
     BUDGETS,
     DEPLOYMENTS,
@@ -21,10 +23,11 @@ from fairlead.local.controllers.spec import (
     STATEFUL_SETS,
     ControllerPod,
     DisruptionBudget,
+    Json,
     share_of,
 )
 from fairlead.local.controllers.statuses import plan_status, with_condition
-from fairlead.model.intents import Intent, WakeAfter, event
+from fairlead.model.intents import Intent, event
 from fairlead.model.selectors import Selector, SelectorError, parse_label_selector
 from fairlead.model.times import seconds_since
 
@@ -47,17 +50,14 @@ def plan_budget(seen: BudgetInput, now: datetime) -> list[Intent]:
     if budget.is_terminating:
         return []
     is_by_share = spec.max_unavailable is not None or isinstance(spec.min_available, str)
+
+    def conditions(status: str, reason: str, message: str = "") -> list[Json]:
+        more = {"observedGeneration": generation}
+        return with_condition(budget.conditions, ALLOWED, status, reason, message, now, more=more)
+
     if is_by_share and seen.expected is None:
-        changed_conditions = with_condition(
-            budget.conditions,
-            ALLOWED,
-            "False",
-            "SyncFailed",
-            seen.problem,
-            now,
-            more={"observedGeneration": generation},
-        )
-        status = {"disruptionsAllowed": 0, "observedGeneration": generation, "conditions": changed_conditions}
+        failed = conditions("False", "SyncFailed", seen.problem)
+        status = {"disruptionsAllowed": 0, "observedGeneration": generation, "conditions": failed}
         warning_event = event(BUDGETS, budget.metadata, "CalculateExpectedPodCountFailed", seen.problem, warning=True)
         changed = plan_status(BUDGETS, budget, status)
         return [*changed, warning_event] if changed else []
@@ -70,27 +70,18 @@ def plan_budget(seen: BudgetInput, now: datetime) -> list[Intent]:
     healthy = sum(pod.is_ready and not pod.is_terminating and pod.metadata.name not in granted for pod in seen.pods)
     allowed = max(0, healthy - desired) if expected > 0 else 0
     held = budget.status.get("disruptedPods") or {}
-    conditions = with_condition(
-        budget.conditions,
-        ALLOWED,
-        "True" if allowed else "False",
-        "SufficientPods" if allowed else "InsufficientPods",
-        "",
-        now,
-        more={"observedGeneration": generation},
-    )
-    new_status: dict[str, Any] = {
+    new_status: Json = {
         "currentHealthy": healthy,
         "desiredHealthy": desired,
         "expectedPods": expected,
         "disruptionsAllowed": allowed,
         "observedGeneration": generation,
-        "conditions": conditions,
+        "conditions": conditions("True", "SufficientPods") if allowed else conditions("False", "InsufficientPods"),
     }
     if gone := {name: None for name in held if name not in granted}:
         new_status["disruptedPods"] = gone  # a merge patch removes what it names
     waits = [GRANTED_S - seconds_since(at, now) + 0.1 for at in granted.values()]
-    return [*plan_status(BUDGETS, budget, new_status), *([WakeAfter(seconds=min(waits))] if waits else [])]
+    return [*plan_status(BUDGETS, budget, new_status), *wake_after(waits)]
 
 
 def _granted(seen: BudgetInput, now: datetime) -> dict[str, str]:
@@ -141,15 +132,6 @@ def budget_controller(context: ControllerContext) -> Controller:
             sizes[owner.metadata.uid] = owner.spec.replicas
         return sum(sizes.values()), ""
 
-    def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
-        found = set()
-        for pod in (delta.old, delta.new):
-            for budget in budgets.by("namespace", pod.metadata.namespace) if pod is not None else ():
-                selector = selector_of(budget)
-                if pod is not None and selector is not None and selector.matches(pod.metadata.labels):
-                    found.add(budget.metadata.key)
-        return sorted(found)
-
     def of_owner(delta: Delta[Any]) -> Iterable[str]:
         """A new size changes what is expected of the pods; which budgets that concerns is theirs to find out."""
         sizes = {owner.spec.replicas for owner in (delta.old, delta.new) if owner is not None}
@@ -159,7 +141,7 @@ def budget_controller(context: ControllerContext) -> Controller:
 
     made = context.controller(BUDGETS, see, plan_budget)
     made.watches(budgets)
-    made.watches(pods, of_pod)
+    made.watches(pods, selecting_keys(budgets, selector_of))
     for mirror in scaled.values():
         made.watches(mirror, of_owner)
     return made

@@ -16,7 +16,7 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import BURST, claimed_keys
 from fairlead.local.controllers.mirrors import ControllerContext
-from fairlead.local.controllers.replicasets import available_in_s, is_available
+from fairlead.local.controllers.pods import available_in_s, create_pod, delete_pod, is_available, wake_after
 from fairlead.local.controllers.revisions import HASH, Revision, plan_history, plan_revision
 from fairlead.local.controllers.spec import (
     DAEMON_SETS,
@@ -28,11 +28,11 @@ from fairlead.local.controllers.spec import (
     DaemonSet,
     Node,
     Toleration,
-    parse_selector,
+    selector_of,
     share_of,
 )
 from fairlead.local.controllers.statuses import plan_status
-from fairlead.model.intents import Create, Intent, WakeAfter, delete, event
+from fairlead.model.intents import Intent, event
 from fairlead.model.meta import ApiStruct
 from fairlead.model.node import Node as SchedulerNode
 from fairlead.model.owners import claim
@@ -117,9 +117,8 @@ def plan_daemon_set(seen: DaemonSetInput, now: datetime) -> list[Intent]:
         live = {found.metadata.name for found in history if found.metadata.labels.get(HASH, "") in hashes}
         intents += plan_history(history, live | {revision.name}, daemons.spec.revision_history_limit)
     intents += plan_status(DAEMON_SETS, daemons, plan.status())
-    waits = [*plan.waits, *(available_in_s(pod, daemons.spec.min_ready_seconds, now) for pod in mine if pod.is_ready)]
-    later = [wait for wait in waits if wait > 0]
-    return [*intents, WakeAfter(seconds=min(later))] if later else intents
+    waits = [available_in_s(pod, daemons.spec.min_ready_seconds, now) for pod in mine if pod.is_ready]
+    return [*intents, *wake_after([*plan.waits, *waits])]
 
 
 def _sites(seen: DaemonSetInput, mine: Iterable[ControllerPod]) -> list[Site]:
@@ -149,11 +148,8 @@ def target_node(pod: ControllerPod) -> str:
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     for term in required.get("nodeSelectorTerms") or ():
         for expression in term.get("matchFields") or ():
-            if (
-                expression["key"] == "metadata.name"
-                and expression["operator"] == "In"
-                and len(expression["values"]) == 1
-            ):
+            is_name = expression["key"] == "metadata.name" and expression["operator"] == "In"
+            if is_name and len(expression["values"]) == 1:
                 return str(expression["values"][0])
     return ""
 
@@ -189,11 +185,8 @@ def spec_for(node: str, spec: Mapping[str, Any]) -> Json:
     }
     held = list(spec.get("tolerations") or ())
     borne = [msgspec.to_builtins(found) for found in _borne(bool(spec.get("hostNetwork")))]
-    return {
-        **spec,
-        "affinity": affinity,
-        "tolerations": [*held, *(found for found in borne if found not in held)],
-    }
+    tolerations = [*held, *(found for found in borne if found not in held)]
+    return {**spec, "affinity": affinity, "tolerations": tolerations}
 
 
 def _borne(host_network: bool) -> list[Toleration]:
@@ -239,9 +232,8 @@ class Daemons:
             return
         self._delete(pod)
         note = f"Found {pod.status.phase.lower()} daemon pod {pod.metadata.key} on node {pod.spec.node_name}"
-        self.changes.append(
-            event(DAEMON_SETS, self._owner, f"{pod.status.phase}DaemonPod", f"{note}, will try to kill it")
-        )
+        reason = f"{pod.status.phase}DaemonPod"
+        self.changes.append(event(DAEMON_SETS, self._owner, reason, f"{note}, will try to kill it"))
 
     def _surplus(self, living: list[ControllerPod]) -> list[ControllerPod]:
         """All but the oldest; while surging an old pod stays until its successor is available."""
@@ -263,9 +255,7 @@ class Daemons:
         bad: list[ControllerPod] = []
         good: list[ControllerPod] = []
         for site in desired:
-            living = [pod for pod in site.pods if pod.is_active]
-            old = next((pod for pod in living if not self._is_new(pod)), None)
-            new = next((pod for pod in living if self._is_new(pod)), None)
+            old, new = self._old_and_new(site)
             if new is not None:
                 budget -= not self._is_available(new)
             elif old is None:
@@ -283,9 +273,7 @@ class Daemons:
         bad: list[Site] = []
         good: list[Site] = []
         for site in desired:
-            living = [pod for pod in site.pods if pod.is_active]
-            old = next((pod for pod in living if not self._is_new(pod)), None)
-            new = next((pod for pod in living if self._is_new(pod)), None)
+            old, new = self._old_and_new(site)
             if old is None:
                 continue
             if new is not None:
@@ -296,6 +284,12 @@ class Daemons:
                 bad.append(site)
         for site in [*bad, *good[: max(0, budget)]]:
             self._create(site.node)
+
+    def _old_and_new(self, site: Site) -> tuple[ControllerPod | None, ControllerPod | None]:
+        """The site's daemons of an earlier template and of this one."""
+        living = [pod for pod in site.pods if pod.is_active]
+        old = next((pod for pod in living if not self._is_new(pod)), None)
+        return old, next((pod for pod in living if self._is_new(pod)), None)
 
     @property
     def _surge(self) -> int:
@@ -323,21 +317,14 @@ class Daemons:
     # -- as intents -----------------------------------------------------------------------------------------
 
     def _delete(self, pod: ControllerPod) -> None:
-        metadata = pod.metadata
-        self.changes += [
-            delete(PODS, metadata),
-            event(DAEMON_SETS, self._owner, "SuccessfulDelete", f"Deleted pod: {metadata.name}"),
-        ]
+        self.changes += delete_pod(DAEMON_SETS, self._owner, pod)
 
     def _create(self, node: str) -> None:
         if self._made >= BURST:
             return
         name = fresh_name(self._owner, self._now, self._made)
         self._made += 1
-        self.changes += [
-            Create(kind=PODS, namespace=self._owner.namespace, body=self._body(name, node)),
-            event(DAEMON_SETS, self._owner, "SuccessfulCreate", f"Created pod: {name}"),
-        ]
+        self.changes += create_pod(DAEMON_SETS, self._owner, self._body(name, node))
 
     def _body(self, name: str, node: str) -> Json:
         body = pod_body(DAEMON_SETS, self._owner, self._spec.template, name)
@@ -372,7 +359,7 @@ def daemon_set_controller(context: ControllerContext) -> Controller:
 
     def see(key: str) -> DaemonSetInput | None:
         daemons = sets.get(key)
-        selector = parse_selector(daemons.spec.selector) if daemons is not None else None
+        selector = selector_of(daemons) if daemons is not None else None
         if daemons is None or selector is None:
             return None
         metadata = daemons.metadata
@@ -394,7 +381,7 @@ def daemon_set_controller(context: ControllerContext) -> Controller:
                 return ()
         return list(sets.keys())
 
-    claimed = claimed_keys(sets, lambda owner: parse_selector(owner.spec.selector))
+    claimed = claimed_keys(sets, selector_of)
     made = context.controller(DAEMON_SETS, see, plan_daemon_set)
     made.watches(sets)
     made.watches(pods, claimed)

@@ -13,6 +13,7 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import claimed_keys
 from fairlead.local.controllers.mirrors import ControllerContext
+from fairlead.local.controllers.replicasets import FAILURE
 from fairlead.local.controllers.spec import (
     DEPLOYMENTS,
     PODS,
@@ -21,11 +22,11 @@ from fairlead.local.controllers.spec import (
     ControllerPod,
     Deployment,
     ReplicaSet,
-    parse_selector,
+    selector_of,
     share_of,
 )
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition, without_condition
-from fairlead.model.intents import Create, Intent, Patch, PatchStatus, WakeAfter, delete, event
+from fairlead.model.intents import Create, Intent, PatchStatus, WakeAfter, delete, event, patch
 from fairlead.model.numbers import whole_number
 from fairlead.model.owners import claim, controller_reference
 from fairlead.model.selectors import Selector
@@ -52,7 +53,6 @@ NO_DEADLINE: Final = 2**31 - 1
 
 PROGRESSING: Final = "Progressing"
 AVAILABLE: Final = "Available"
-FAILURE: Final = "ReplicaFailure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Rollout:
             return
         before = dict(self.sizes)
         self._shrink_old(self.new)
-        if self.sizes == before and self._is_complete():
+        if self.sizes == before and is_complete(self.deployment, self.deployment.status):
             self._clean_up()
 
     def _room_for_new(self, size: int) -> int:
@@ -191,7 +191,7 @@ class Rollout:
             self._create_new(self.replicas)
             return
         self.sizes[self.new.metadata.name] = self.replicas
-        if self._is_complete():
+        if is_complete(self.deployment, self.deployment.status):
             self._clean_up()
 
     def _is_resized(self) -> bool:
@@ -310,10 +310,6 @@ class Rollout:
         }
         self.creates = Create(kind=REPLICA_SETS, namespace=metadata.namespace, body=body)
 
-    def _is_complete(self) -> bool:
-        deployment = self.deployment
-        return is_complete(deployment, deployment.status)
-
     def _clean_up(self) -> None:
         limit = self.deployment.spec.revision_history_limit
         if limit is None:
@@ -329,8 +325,7 @@ class Rollout:
         for found in self.all:
             yield from self._written(found)
         for found in self._deletes:
-            metadata = found.metadata
-            yield delete(REPLICA_SETS, metadata)
+            yield delete(REPLICA_SETS, found.metadata)
         if self.creates is not None:
             yield self.creates
             name, size = self.creates.body["metadata"]["name"], self.creates.body["spec"]["replicas"]
@@ -349,16 +344,10 @@ class Rollout:
         annotations = {name: value for name, value in annotations.items() if metadata.annotations.get(name) != value}
         if not spec and not annotations:
             return
-        patch: Json = {"spec": spec} if spec else {}
+        changes: Json = {"spec": spec} if spec else {}
         if annotations:
-            patch["metadata"] = {"annotations": annotations}
-        yield Patch(
-            kind=REPLICA_SETS,
-            namespace=metadata.namespace,
-            name=metadata.name,
-            patch=patch,
-            resource_version=metadata.resource_version,
-        )
+            changes["metadata"] = {"annotations": annotations}
+        yield patch(REPLICA_SETS, metadata, changes)
         if size != found.spec.replicas:
             way = "up" if size > found.spec.replicas else "down"
             yield self._scaled(f"Scaled {way} replica set {metadata.name} from {found.spec.replicas} to {size}")
@@ -375,20 +364,11 @@ def _stamped(deployment: Deployment, rollout: Rollout, status: list[Intent]) -> 
     revision = str(max(rollout.new.revision, rollout.revision))
     if metadata.annotations.get(REVISION) == revision:
         return status
-    patch: Json = {"metadata": {"annotations": {REVISION: revision}}}
+    changes: Json = {"metadata": {"annotations": {REVISION: revision}}}
     for intent in status:
         assert isinstance(intent, PatchStatus)
-        patch["status"] = intent.status
-    return [
-        Patch(
-            kind=DEPLOYMENTS,
-            namespace=metadata.namespace,
-            name=metadata.name,
-            subresource="status",
-            patch=patch,
-            resource_version=metadata.resource_version,
-        )
-    ]
+        changes["status"] = intent.status
+    return [patch(DEPLOYMENTS, metadata, changes, subresource="status")]
 
 
 def is_observed(found: ReplicaSet) -> bool:
@@ -466,11 +446,10 @@ def _progress(
     if reason == "DeploymentPaused":
         return progressing("Unknown", "DeploymentResumed", "Deployment is resumed")
     if rollout.creates is not None:
+        name = rollout.creates.body["metadata"]["name"]
         if seen.problem:
-            name = rollout.creates.body["metadata"]["name"]
             message = f'Failed to create new replica set "{name}": {seen.problem}'
             return progressing("False", "ReplicaSetCreateError", message)
-        name = rollout.creates.body["metadata"]["name"]
         return progressing("True", "NewReplicaSetCreated", f'Created new replica set "{name}"')
     if held is None and rollout.new is not None:
         return progressing("True", "FoundNewReplicaSet", f'Found new replica set "{rollout.new.metadata.name}"')
@@ -528,7 +507,7 @@ def deployment_controller(context: ControllerContext) -> Controller:
 
     def see(key: str) -> DeploymentInput | None:
         deployment = deployments.get(key)
-        selector = parse_selector(deployment.spec.selector) if deployment is not None else None
+        selector = selector_of(deployment) if deployment is not None else None
         if deployment is None or selector is None:
             return None
         found = context.mirrors.claimable(REPLICA_SETS, deployment.metadata)
@@ -553,6 +532,6 @@ def deployment_controller(context: ControllerContext) -> Controller:
 
     made = context.controller(DEPLOYMENTS, see, plan_deployment)
     made.watches(deployments)
-    made.watches(sets, claimed_keys(deployments, lambda owner: parse_selector(owner.spec.selector)))
+    made.watches(sets, claimed_keys(deployments, selector_of))
     made.watches(pods, of_gone_pods)
     return made

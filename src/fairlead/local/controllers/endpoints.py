@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
+from fairlead.cluster.shell import selecting_keys
 from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import (
     ENDPOINT_SLICES,
@@ -23,9 +24,9 @@ from fairlead.local.controllers.spec import (
     ServicePort,
 )
 from fairlead.model.hashes import short_hash
-from fairlead.model.intents import Create, Intent, Patch, delete
+from fairlead.model.intents import Create, Intent, delete, patch
 from fairlead.model.owners import controller_reference
-from fairlead.model.selectors import equal_to
+from fairlead.model.selectors import Selector, equal_to
 
 Json = dict[str, Any]
 Ports = tuple[Json, ...]
@@ -51,13 +52,9 @@ def plan_endpoints(seen: ServiceInput, now: datetime) -> list[Intent]:
     if service.metadata.deletion_timestamp is not None or not service.spec.selector:
         return []
     families = service.spec.ip_families or ("IPv6" if ":" in service.spec.cluster_ip else "IPv4",)
-    intents: list[Intent] = []
-    for family in families:
-        intents += _plan_family(seen, family)
-    for found in seen.slices:
-        if found.address_type not in families:
-            intents.append(delete(ENDPOINT_SLICES, found.metadata))
-    return intents
+    intents = [intent for family in families for intent in _plan_family(seen, family)]
+    others = [found for found in seen.slices if found.address_type not in families]
+    return [*intents, *(delete(ENDPOINT_SLICES, found.metadata) for found in others)]
 
 
 def _plan_family(seen: ServiceInput, family: str) -> Iterable[Intent]:
@@ -119,23 +116,17 @@ def _plan_slices(
 
 
 def _changed(service: Service, found: EndpointSlice, endpoints: list[Json], ports: Ports) -> Iterable[Intent]:
-    patch: Json = {}
+    changes: Json = {}
     if _named(found.ports or ()) != _named(ports):
-        patch["ports"] = list(ports)
+        changes["ports"] = list(ports)
     if list(found.endpoints or ()) != endpoints:
-        patch["endpoints"] = endpoints
+        changes["endpoints"] = endpoints
     labels = _labels(service)
     if found.metadata.labels != labels:
         gone = {name: None for name in found.metadata.labels if name not in labels}
-        patch["metadata"] = {"labels": {**labels, **gone}}
-    if patch:
-        yield Patch(
-            kind=ENDPOINT_SLICES,
-            namespace=found.metadata.namespace,
-            name=found.metadata.name,
-            patch=patch,
-            resource_version=found.metadata.resource_version,
-        )
+        changes["metadata"] = {"labels": {**labels, **gone}}
+    if changes:
+        yield patch(ENDPOINT_SLICES, found.metadata, changes)
 
 
 def _slice(service: Service, family: str, ports: Ports, endpoints: list[Json], taken: set[str]) -> Json:
@@ -177,12 +168,7 @@ def _endpoint(seen: ServiceInput, pod: ControllerPod, address: str) -> Json:
     endpoint: Json = {
         "addresses": [address],
         "conditions": {"ready": is_ready, "serving": is_serving, "terminating": pod.is_terminating},
-        "targetRef": {
-            "kind": PODS.kind,
-            "namespace": metadata.namespace,
-            "name": metadata.name,
-            "uid": metadata.uid,
-        },
+        "targetRef": {"kind": PODS.kind, "namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid},
     }
     if pod.spec.node_name:
         endpoint["nodeName"] = pod.spec.node_name
@@ -237,14 +223,8 @@ def endpoints_controller(context: ControllerContext) -> Controller:
         labels = found.metadata.labels
         return labels.get(SERVICE_NAME) == service and labels.get(MANAGED_BY) == MANAGER
 
-    def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
-        found = set()
-        for pod in (delta.old, delta.new):
-            if pod is not None:
-                for service in services.by("namespace", pod.metadata.namespace):
-                    if service.spec.selector and equal_to(service.spec.selector).matches(pod.metadata.labels):
-                        found.add(service.metadata.key)
-        return sorted(found)
+    def selector_of(service: Service) -> Selector | None:
+        return equal_to(service.spec.selector) if service.spec.selector else None
 
     def of_slice(delta: Delta[EndpointSlice]) -> Iterable[str]:
         named = {
@@ -256,6 +236,6 @@ def endpoints_controller(context: ControllerContext) -> Controller:
 
     made = context.controller(SERVICES, see, plan_endpoints, name="endpointslices")
     made.watches(services)
-    made.watches(pods, of_pod)
+    made.watches(pods, selecting_keys(services, selector_of))
     made.watches(slices, of_slice)
     return made

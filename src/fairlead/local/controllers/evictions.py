@@ -15,7 +15,7 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import NODES, PODS, ControllerPod, Node, NodeTaint
-from fairlead.model.intents import Intent, PatchStatus, WakeAfter, delete, event
+from fairlead.model.intents import Intent, WakeAfter, delete, event, patch_status
 from fairlead.model.taints import NO_EXECUTE
 from fairlead.model.times import parse_time, rfc3339
 
@@ -72,18 +72,7 @@ def plan_disruption(pod: ControllerPod, reason: str, message: str, now: datetime
         status["conditions"] = [*conditions, fresh]
     if phase and pod.status.phase != phase:
         status["phase"] = phase
-    if not status:
-        return []
-    metadata = pod.metadata
-    return [
-        PatchStatus(
-            kind=PODS,
-            namespace=metadata.namespace,
-            name=metadata.name,
-            status=status,
-            resource_version=metadata.resource_version,
-        )
-    ]
+    return [patch_status(PODS, pod.metadata, status)] if status else []
 
 
 def eviction_controller(context: ControllerContext) -> Controller:

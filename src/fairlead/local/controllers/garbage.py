@@ -17,11 +17,10 @@ import structlog
 from fairlead.cluster.controller import Controller, TemporaryError
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.mirror import Delta, Mirror
-from fairlead.cluster.shell import SETTLE_S
 from fairlead.local.controllers.discovery import Catalogue, discover
 from fairlead.local.controllers.mirrors import ControllerContext, Mirrors
 from fairlead.local.controllers.spec import CUSTOM_KINDS
-from fairlead.model.intents import Delete, Intent, WakeAfter
+from fairlead.model.intents import Intent, delete
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ObjectMeta, OwnerReference
 from fairlead.model.owners import as_json, drop_finalizer, patch_metadata, release
@@ -32,7 +31,6 @@ FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 NOT_WATCHED: Final = frozenset({"events", "events.events.k8s.io"})
 NEEDED: Final = frozenset({"list", "watch", "delete", "patch"})
-REDISCOVER_S: Final = 30.0
 DISCOVER_AGAIN_S: Final = 1.0
 SYNC_S: Final = 30.0
 
@@ -69,16 +67,7 @@ def plan_garbage(seen: GarbageInput, now: datetime) -> list[Intent]:
         policy = "Foreground"
     else:
         policy = "Background"
-    return [
-        Delete(
-            kind=seen.kind,
-            namespace=item.namespace,
-            name=item.name,
-            uid=item.uid,
-            resource_version=item.resource_version,
-            propagation=policy,
-        )
-    ]
+    return [delete(seen.kind, item, resource_version=item.resource_version, propagation=policy)]
 
 
 def _plan_going(seen: GarbageInput) -> list[Intent]:
@@ -148,8 +137,7 @@ class Collector:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._mirrors = context.mirrors
-        self._controller: Controller = context.plain_controller(self.name, self._reconcile, workers=8)
-        self._shell = context.shell(self.name, CUSTOM_KINDS)
+        self._controller: Controller = context.live_controller(CUSTOM_KINDS, self._plan, name=self.name, workers=8)
         self._catalogue = Catalogue()
         self._following: dict[str, list[asyncio.Task[None]]] = {}
 
@@ -158,8 +146,7 @@ class Collector:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            while not await self._follow_all(tasks):
-                await self._context.clock.sleep(DISCOVER_AGAIN_S)
+            await self._follow_all(tasks)
             await self._wait_synced()
             watching = tasks.create_task(self._watch_kinds(tasks), name="garbage: kinds")
             await self._controller.run()
@@ -182,30 +169,27 @@ class Collector:
 
     async def _watch_kinds(self, tasks: asyncio.TaskGroup) -> None:
         """Discover a new kind when its definition is observed, and once more when it has had time to be served."""
-        kinds = self._mirrors.find(CUSTOM_KINDS)
-        subscription = kinds.subscribe() if kinds is not None else None
+        subscription = self._mirrors.of(CUSTOM_KINDS).subscribe()
         try:
             while True:
-                if subscription is not None:
-                    await subscription.wait()
-                    subscription.drain()
-                    await self._context.clock.sleep(1.0)
-                else:
-                    await self._context.clock.sleep(REDISCOVER_S)
-                while not await self._follow_all(tasks):
-                    await self._context.clock.sleep(DISCOVER_AGAIN_S)
+                await subscription.wait()
+                subscription.drain()
+                await self._context.clock.sleep(1.0)
+                await self._follow_all(tasks)
         finally:
-            if subscription is not None:
-                subscription.close()
+            subscription.close()
 
-    async def _follow_all(self, tasks: asyncio.TaskGroup) -> bool:
-        """Whether the server could say what it serves; what is new is followed, what is gone no longer."""
-        try:
-            found = await discover(self._context.reader)
-        except ClusterError as problem:
-            log.info("discovery failed", problem=str(problem), again_in_s=DISCOVER_AGAIN_S)
-            return False
-        self._catalogue = found
+    async def _discovered(self) -> Catalogue:
+        while True:
+            try:
+                return await discover(self._context.reader)
+            except ClusterError as problem:
+                log.info("discovery failed", problem=str(problem), again_in_s=DISCOVER_AGAIN_S)
+                await self._context.clock.sleep(DISCOVER_AGAIN_S)
+
+    async def _follow_all(self, tasks: asyncio.TaskGroup) -> None:
+        """Follow the kinds that are new on the server, and those that are gone no longer."""
+        self._catalogue = found = await self._discovered()
         desired = {
             served.kind.name: served.kind
             for served in found.served
@@ -222,14 +206,13 @@ class Collector:
             running.append(tasks.create_task(self._feed(mirror), name=f"garbage: {name}"))
             self._following[name] = running
         if found.missing:
-            return True  # a group that is away for a moment has not lost its kinds
+            return  # a group that is away for a moment has not lost its kinds
         for name in self._following.keys() - desired.keys():
             running = self._following.pop(name)
             for task in running:
                 task.cancel()
             if len(running) == 2:
                 self._mirrors.drop_name(name)
-        return True
 
     async def _feed(self, mirror: Mirror[Any]) -> None:
         await mirror.wait_synced()
@@ -246,23 +229,19 @@ class Collector:
 
     # -- one thing ------------------------------------------------------------------------------------------
 
-    async def _reconcile(self, key: str) -> WakeAfter | None:
-        if not await self._shell.expectations.is_settled(key):
-            return WakeAfter(seconds=SETTLE_S)
+    async def _plan(self, key: str) -> list[Intent]:
         name, _, key_there = key.partition(" ")
         mirror = self._mirrors.by_name(name)
         held = mirror.get(key_there) if mirror is not None else None
         if mirror is None or held is None:
-            return None
-        seen = await self._input(mirror.kind, held.metadata)
-        if not plan_garbage(seen, self._context.clock.now()):
-            return None
+            return []
+        if not plan_garbage(await self._input(mirror.kind, held.metadata), self._context.clock.now()):
+            return []
         # The mirror may be behind: nothing is deleted or cut loose but by what the server holds now.
         living = await self._living(mirror.kind, held.metadata)
         if living is None or living.uid != held.metadata.uid:
-            return None
-        seen = await self._input(mirror.kind, living)
-        return await self._shell.hand_over(key, plan_garbage(seen, self._context.clock.now()))
+            return []
+        return plan_garbage(await self._input(mirror.kind, living), self._context.clock.now())
 
     async def _living(self, kind: Kind[Any], item: ObjectMeta) -> ObjectMeta | None:
         plain = Kind(kind.group, kind.version, kind.plural, kind.kind, ApiObject, kind.namespaced)

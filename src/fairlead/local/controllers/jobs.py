@@ -18,16 +18,16 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.cluster.shell import BURST, SETTLE_S, claimed_keys
+from fairlead.cluster.shell import BURST, claimed_keys
 from fairlead.local.controllers.mirrors import ControllerContext
-from fairlead.local.controllers.spec import JOBS, PODS, ControllerPod, Job, parse_selector
+from fairlead.local.controllers.pods import create_pod, delete_pod, wake_after
+from fairlead.local.controllers.spec import JOBS, PODS, ControllerPod, Job, selector_of
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition
-from fairlead.model.hashes import short_hash
-from fairlead.model.intents import Create, Intent, WakeAfter, delete, event
+from fairlead.model.intents import Intent, WakeAfter, delete, event
 from fairlead.model.numbers import index_ranges, whole_number
 from fairlead.model.owners import claim, drop_finalizer
 from fairlead.model.selectors import Selector
-from fairlead.model.templates import pod_body
+from fairlead.model.templates import fresh_name, pod_body
 from fairlead.model.times import parse_time, rfc3339, seconds_since
 
 Json = dict[str, Any]
@@ -76,7 +76,7 @@ def plan_job(seen: JobInput, now: datetime) -> list[Intent]:
     if ending is None and job.spec.active_deadline_seconds is not None and not job.spec.suspend:
         left_s = job.spec.active_deadline_seconds - seconds_since(job.status.get("startTime") or rfc3339(now), now)
         crew.waits.append(max(left_s, 0.0) + 0.1)
-    return [*intents, WakeAfter(seconds=min(crew.waits))] if crew.waits else intents
+    return [*intents, *wake_after(crew.waits)]
 
 
 def _plan_finished(job: Job, now: datetime) -> list[Intent]:
@@ -88,8 +88,7 @@ def _plan_finished(job: Job, now: datetime) -> list[Intent]:
     left_s = ttl - seconds_since(ended, now)
     if left_s > 0:
         return [WakeAfter(seconds=left_s)]
-    metadata = job.metadata
-    return [delete(JOBS, metadata, propagation="Foreground")]
+    return [delete(JOBS, job.metadata, propagation="Foreground")]
 
 
 # --- counting ---------------------------------------------------------------------------------------------
@@ -140,8 +139,7 @@ class Count:
 
     def _is_no_failure(self, pod: ControllerPod) -> bool:
         """By a rule of the policy; or the Job has what it wanted and sent the pod home itself."""
-        rule = matching_rule(self.job, pod)
-        return (rule is not None and rule.action == "Ignore") or self.job.has("SuccessCriteriaMet")
+        return matching_rule(self.job, pod).action == "Ignore" or self.job.has("SuccessCriteriaMet")
 
     def _failed_indexes(self) -> set[int]:
         """Places that are given up: failed too often, or by a rule."""
@@ -151,10 +149,8 @@ class Count:
         found = parse_indexes(self.job.status.get("failedIndexes") or "")
         for pod in self.pods:
             if pod.status.phase == "Failed" and index_of(pod) >= 0:
-                rule = matching_rule(self.job, pod)
-                is_by_rule = rule is not None and rule.action == "FailIndex"
-                is_ignored = rule is not None and rule.action == "Ignore"
-                if is_by_rule or (failures_of(pod) >= limit and not is_ignored):
+                action = matching_rule(self.job, pod).action
+                if action == "FailIndex" or (failures_of(pod) >= limit and action != "Ignore"):
                     found.add(index_of(pod))
         return found - self._completed
 
@@ -220,23 +216,23 @@ def written_indexes(indexes: Iterable[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    action: str
-    because: str
+    action: str = ""
+    because: str = ""
 
 
-def matching_rule(job: Job, pod: ControllerPod) -> Rule | None:
-    """The first rule of the Job's failure policy that matches this pod."""
+def matching_rule(job: Job, pod: ControllerPod) -> Rule:
+    """The first rule of the Job's failure policy that matches this pod; one without an action where none does."""
     for number, rule in enumerate((job.spec.pod_failure_policy or {}).get("rules") or ()):
         because = _because(rule, pod)
         if because:
             return Rule(rule["action"], f"{because} matching {rule['action']} rule at index {number}")
-    return None
+    return Rule()
 
 
 def _because(rule: Json, pod: ControllerPod) -> str:
     codes = rule.get("onExitCodes")
     if codes:
-        for status in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ())):
+        for status in pod.status.all_containers:
             code = status.state.terminated.exit_code if status.state.terminated else 0
             if not code or codes.get("containerName") not in (None, status.name):
                 continue
@@ -273,8 +269,7 @@ def _ending(job: Job, count: Count, now: datetime) -> Ending | None:
         if condition is not None and condition["status"] == "True":
             return kind, condition.get("reason", ""), condition.get("message", "")
     for pod in count.pods:
-        rule = matching_rule(job, pod) if pod.status.phase == "Failed" else None
-        if rule is not None and rule.action == "FailJob":
+        if pod.status.phase == "Failed" and (rule := matching_rule(job, pod)).action == "FailJob":
             return "FailureTarget", "PodFailurePolicy", rule.because
     if count.failed > job.spec.backoff_limit or _has_restarted_too_often(job, count):
         return "FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
@@ -294,11 +289,7 @@ def _ending(job: Job, count: Count, now: datetime) -> Ending | None:
 def _has_restarted_too_often(job: Job, count: Count) -> bool:
     if (job.spec.template.get("spec") or {}).get("restartPolicy") != "OnFailure":
         return False
-    restarts = sum(
-        status.restart_count
-        for pod in count.active
-        for status in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
-    )
+    restarts = sum(status.restart_count for pod in count.active for status in pod.status.all_containers)
     return restarts > 0 if job.spec.backoff_limit == 0 else restarts >= job.spec.backoff_limit
 
 
@@ -420,12 +411,8 @@ class Crew:
         metadata = self._job.metadata
         for number, index in enumerate(islice(self._places(working), min(missing, BURST))):
             place = f"-{index}" if self._count.is_indexed else ""
-            suffix = short_hash(metadata.uid, self._now.isoformat(), number, length=5)
-            name = f"{metadata.name}{place}-"[:58] + suffix
-            self.changes += [
-                Create(kind=PODS, namespace=metadata.namespace, body=self._body(name, index)),
-                event(JOBS, metadata, "SuccessfulCreate", f"Created pod: {name}"),
-            ]
+            name = fresh_name(metadata, self._now, number, place)
+            self.changes += create_pod(JOBS, metadata, self._body(name, index))
 
     def _places(self, working: list[ControllerPod]) -> Iterable[int]:
         """What the next pods are to do, those that must wait after a failure left out."""
@@ -460,7 +447,8 @@ class Crew:
         body["metadata"]["annotations"][INDEX] = str(index)
         body["metadata"]["labels"][INDEX] = str(index)
         if self._job.spec.backoff_limit_per_index is not None:
-            failures = [failures_of(pod) + self._counts(pod) for pod in self._failed_at(index)]
+            failed = self._failed_at(index)
+            failures = [failures_of(pod) + (matching_rule(self._job, pod).action != "Ignore") for pod in failed]
             body["metadata"]["annotations"][INDEX_FAILURES] = str(max(failures, default=0))
         spec = body["spec"]
         spec["hostname"] = f"{metadata.name}-{index}"[:63]
@@ -477,10 +465,6 @@ class Crew:
                     for container in spec[field]
                 ]
         return body
-
-    def _counts(self, pod: ControllerPod) -> bool:
-        rule = matching_rule(self._job, pod)
-        return rule is None or rule.action != "Ignore"
 
     def _backoff_s(self, pods: Iterable[ControllerPod]) -> float:
         """How long to wait yet: ends in a row without a success, the wait doubling with each."""
@@ -504,11 +488,7 @@ class Crew:
                 self._delete(pod)
 
     def _delete(self, pod: ControllerPod) -> None:
-        metadata = pod.metadata
-        self.changes += [
-            delete(PODS, metadata),
-            event(JOBS, self._job.metadata, "SuccessfulDelete", f"Deleted pod: {metadata.name}"),
-        ]
+        self.changes += delete_pod(JOBS, self._job.metadata, pod)
 
 
 def _eagerness(pod: ControllerPod) -> tuple[bool, bool, bool, str]:
@@ -532,29 +512,26 @@ def job_controller(context: ControllerContext) -> Controller:
 
     def see(key: str) -> JobInput | None:
         job = jobs.get(key)
-        selector = parse_selector(job.spec.selector) if job is not None else None
+        selector = selector_of(job) if job is not None else None
         if job is None or selector is None:
             return None
         return JobInput(job, selector, context.mirrors.claimable(PODS, job.metadata))
 
     made = context.controller(JOBS, see, plan_job)
     made.watches(jobs)
-    made.watches(pods, claimed_keys(jobs, lambda owner: parse_selector(owner.spec.selector)))
+    made.watches(pods, claimed_keys(jobs, selector_of))
     return made
 
 
 def job_orphan_controller(context: ControllerContext) -> Controller:
     """Pods with the finalizer of a Job that is gone or has ended: remove it."""
     jobs, pods = context.mirrors.of(JOBS), context.mirrors.of(PODS)
-    shell = context.shell("joborphans", PODS)
 
-    async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.expectations.is_settled(key):
-            return WakeAfter(seconds=SETTLE_S)
+    async def plan(key: str) -> list[Intent]:
         pod = pods.get(key)
         if pod is None or TRACKING not in pod.metadata.finalizers or await is_awaited(pod):
-            return None
-        return await shell.hand_over(key, [drop_finalizer(PODS, pod.metadata, TRACKING)])
+            return []
+        return [drop_finalizer(PODS, pod.metadata, TRACKING)]
 
     async def is_awaited(pod: ControllerPod) -> bool:
         controller = pod.metadata.controller
@@ -580,7 +557,7 @@ def job_orphan_controller(context: ControllerContext) -> Controller:
             return ()
         return [pod.metadata.key for pod in pods.by("owner", delta.old.metadata.uid)]
 
-    made = context.plain_controller("joborphans", reconcile)
+    made = context.live_controller(PODS, plan, name="joborphans")
     made.watches(pods, of_pod)
     made.watches(jobs, of_job)
     return made

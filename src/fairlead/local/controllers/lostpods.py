@@ -11,7 +11,6 @@ from typing import Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.cluster.shell import SETTLE_S
 from fairlead.local.controllers.evictions import DISRUPTED, plan_disruption
 from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import NODES, PODS, ControllerPod, Node
@@ -49,30 +48,25 @@ def plan_lost_pod(seen: LostPodInput, now: datetime) -> list[Intent]:
 
 
 def _gone(pod: ControllerPod) -> Delete:
-    metadata = pod.metadata
-    return delete(PODS, metadata, grace_s=0)
+    return delete(PODS, pod.metadata, grace_s=0)
 
 
 def lost_pod_controller(context: ControllerContext, quarantine_s: float) -> Controller:
     pods, nodes = context.mirrors.of(PODS), context.mirrors.of(NODES)
-    shell = context.shell("lostpods", PODS)
     missed: dict[str, datetime] = {}  # node → when we first missed it
 
-    async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.expectations.is_settled(key):
-            return WakeAfter(seconds=SETTLE_S)
+    async def plan(key: str) -> list[Intent]:
         pod = pods.get(key)
         if pod is None:
-            return None
+            return []
         name, now = pod.spec.node_name, context.clock.now()
         node = nodes.get(name) if name else None
         if not name or node is not None:
-            return await shell.hand_over(key, plan_lost_pod(LostPodInput(pod, node), now))
+            return plan_lost_pod(LostPodInput(pod, node), now)
         missed_at = missed.setdefault(name, now)
         is_due = (now - missed_at).total_seconds() >= quarantine_s
         is_confirmed = is_due and await context.reader.find(NODES, name) is None
-        seen = LostPodInput(pod, None, missed_at, quarantine_s, is_confirmed)
-        return await shell.hand_over(key, plan_lost_pod(seen, now))
+        return plan_lost_pod(LostPodInput(pod, None, missed_at, quarantine_s, is_confirmed), now)
 
     def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
         pod = delta.new
@@ -85,10 +79,11 @@ def lost_pod_controller(context: ControllerContext, quarantine_s: float) -> Cont
         if delta.new is not None:
             missed.pop(delta.key, None)
             is_out = any(taint.key == OUT_OF_SERVICE for taint in delta.new.spec.taints or ())
-            return [pod.metadata.key for pod in pods.by("node", delta.key)] if is_out else ()
+            if not is_out:
+                return ()
         return [pod.metadata.key for pod in pods.by("node", delta.key)]
 
-    made = context.plain_controller("lostpods", reconcile)
+    made = context.live_controller(PODS, plan, name="lostpods")
     made.watches(pods, of_pod)
     made.watches(nodes, of_node)
     return made

@@ -6,19 +6,18 @@ The contents are listed from the server, kind by kind; a group that does not ans
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from fairlead.cluster.controller import Controller
-from fairlead.cluster.shell import SETTLE_S
 from fairlead.local.controllers.discovery import discover
 from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import NAMESPACES, PODS, Namespace
 from fairlead.local.controllers.statuses import plan_status, with_condition
-from fairlead.model.intents import Delete, Intent, Replace, WakeAfter
+from fairlead.model.intents import Intent, Replace, WakeAfter, delete
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ObjectMeta
 
@@ -30,7 +29,7 @@ AGAIN_S: Final = 0.5
 class NamespaceInput:
     namespace: Namespace
     content: tuple[tuple[Kind[Any], ObjectMeta], ...] = ()
-    missing: tuple[str, ...] = field(default=())  # groups that did not answer
+    missing: tuple[str, ...] = ()  # groups that did not answer
 
 
 def plan_namespace(seen: NamespaceInput, now: datetime) -> list[Intent]:
@@ -42,11 +41,7 @@ def plan_namespace(seen: NamespaceInput, now: datetime) -> list[Intent]:
         return [_let_go(metadata, [name for name in finalizers if name != FINALIZER])]
     # Pods first: what runs must not see its configuration and its guards vanish.
     pods = [(kind, item) for kind, item in seen.content if kind.name == PODS.name]
-    deletes = [
-        Delete(kind=kind, namespace=item.namespace, name=item.name, uid=item.uid)
-        for kind, item in pods or seen.content
-        if item.deletion_timestamp is None
-    ]
+    deletes = [delete(kind, item) for kind, item in pods or seen.content if item.deletion_timestamp is None]
     status = plan_status(NAMESPACES, namespace, {"conditions": _conditions(seen, now)})
     return [*deletes, *status, WakeAfter(seconds=AGAIN_S)]
 
@@ -101,16 +96,12 @@ def _counted(sentence: str, counts: Mapping[str, int]) -> str:
 
 def namespace_controller(context: ControllerContext) -> Controller:
     namespaces = context.mirrors.of(NAMESPACES)
-    shell = context.shell("namespaces", NAMESPACES)
 
-    async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.expectations.is_settled(key):
-            return WakeAfter(seconds=SETTLE_S)
+    async def plan(key: str) -> list[Intent]:
         namespace = namespaces.get(key)
         if namespace is None or namespace.metadata.deletion_timestamp is None:
-            return None
-        seen = await look_into(namespace)
-        return await shell.hand_over(key, plan_namespace(seen, context.clock.now()))
+            return []
+        return plan_namespace(await look_into(namespace), context.clock.now())
 
     async def look_into(namespace: Namespace) -> NamespaceInput:
         found = await discover(context.reader)
@@ -123,6 +114,6 @@ def namespace_controller(context: ControllerContext) -> Controller:
     async def listed(kind: Kind[ApiObject], namespace: str) -> Iterable[tuple[Kind[Any], ObjectMeta]]:
         return [(kind, item.metadata) for item in await context.reader.list(kind, namespace)]
 
-    made = context.plain_controller("namespaces", reconcile)
+    made = context.live_controller(NAMESPACES, plan)
     made.watches(namespaces)
     return made

@@ -16,7 +16,7 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import LEASES, NODES, PODS, ControllerPod, Node, NodeTaint
-from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter, event
+from fairlead.model.intents import Intent, Patch, WakeAfter, event, patch, patch_status
 from fairlead.model.kinds import Lease
 from fairlead.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_KEY
 from fairlead.model.times import rfc3339
@@ -106,12 +106,7 @@ def _call_silent(node: Node, now: datetime) -> list[Intent]:
         if kind not in held
     ]
     return [
-        PatchStatus(
-            kind=NODES,
-            name=node.metadata.name,
-            status={"conditions": conditions},
-            resource_version=node.metadata.resource_version,
-        ),
+        patch_status(NODES, node.metadata, {"conditions": conditions}),
         event(NODES, node.metadata, "NodeNotReady", f"Node {node.metadata.name} status is now: NodeNotReady"),
     ]
 
@@ -130,24 +125,13 @@ def _plan_taints(seen: NodeInput, now: datetime) -> list[Intent]:
     held = {(taint.key, taint.effect) for taint in node.spec.taints or ()}
     if held & OURS == desired:
         return []
-    kept = [taint for taint in node.spec.taints or () if (taint.key, taint.effect) in desired or not _is_ours(taint)]
+    kept = [taint for taint in node.spec.taints or () if (taint.key, taint.effect) not in OURS - desired]
     fresh = [
         NodeTaint(key=key, effect=effect, time_added=rfc3339(now))
         for key, effect in sorted(desired - held, key=lambda taint: (taint[1], taint[0]))
     ]
     taints = [msgspec.to_builtins(taint) for taint in (*kept, *fresh)]
-    return [
-        Patch(
-            kind=NODES,
-            name=node.metadata.name,
-            patch={"spec": {"taints": taints or None}},
-            resource_version=node.metadata.resource_version,
-        )
-    ]
-
-
-def _is_ours(taint: NodeTaint) -> bool:
-    return (taint.key, taint.effect) in OURS
+    return [patch(NODES, node.metadata, {"spec": {"taints": taints or None}})]
 
 
 def _plan_pods(seen: NodeInput, now: datetime) -> Iterable[Intent]:
@@ -161,13 +145,7 @@ def _plan_pods(seen: NodeInput, now: datetime) -> Iterable[Intent]:
         for condition in conditions:
             if condition["type"] == "Ready":
                 condition |= {"status": "False", "lastTransitionTime": rfc3339(now)}
-        yield PatchStatus(
-            kind=PODS,
-            namespace=pod.metadata.namespace,
-            name=pod.metadata.name,
-            status={"conditions": conditions},
-            resource_version=pod.metadata.resource_version,
-        )
+        yield patch_status(PODS, pod.metadata, {"conditions": conditions})
         yield event(PODS, pod.metadata, "NodeNotReady", "Node is not ready", warning=True, reporter="node-controller")
 
 

@@ -11,10 +11,9 @@ from typing import Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.cluster.shell import SETTLE_S
 from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import CLAIMS, PODS, VOLUMES, ApiObject, ControllerPod, Workload
-from fairlead.model.intents import Intent, WakeAfter
+from fairlead.model.intents import Intent
 from fairlead.model.owners import drop_finalizer
 
 CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"
@@ -55,19 +54,16 @@ def _volumes(pod: ControllerPod, kind: str) -> Iterable[dict[str, dict[str, str]
 
 def claim_controller(context: ControllerContext) -> Controller:
     claims, pods = context.mirrors.of(CLAIMS), context.mirrors.of(PODS)
-    shell = context.shell("claims", CLAIMS)
 
-    async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.expectations.is_settled(key):
-            return WakeAfter(seconds=SETTLE_S)
+    async def plan(key: str) -> list[Intent]:
         claim, now = claims.get(key), context.clock.now()
         if claim is None:
-            return None
+            return []
         namespace = claim.metadata.namespace
         if not plan_claim(ClaimInput(claim, tuple(pods.by("namespace", namespace))), now):
-            return None
+            return []
         living = await context.reader.list(PODS, namespace)
-        return await shell.hand_over(key, plan_claim(ClaimInput(claim, tuple(living)), now))
+        return plan_claim(ClaimInput(claim, tuple(living)), now)
 
     def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
         """The claims of a pod that has gone or ended."""
@@ -75,7 +71,7 @@ def claim_controller(context: ControllerContext) -> Controller:
             return ()
         return [f"{delta.old.metadata.namespace}/{name}" for name in sorted(claims_of(delta.old))]
 
-    made = context.plain_controller("claims", reconcile)
+    made = context.live_controller(CLAIMS, plan, name="claims")
     made.watches(claims)
     made.watches(pods, of_pod)
     return made

@@ -5,14 +5,22 @@ are going are neither counted nor touched.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.shell import BURST, claimed_keys
 from fairlead.local.controllers.mirrors import ControllerContext
+from fairlead.local.controllers.pods import (
+    available_in_s,
+    create_pod,
+    delete_pod,
+    is_available,
+    ready_at,
+    wake_after,
+)
 from fairlead.local.controllers.spec import (
     PODS,
     REPLICA_SETS,
@@ -20,10 +28,10 @@ from fairlead.local.controllers.spec import (
     ControllerPod,
     ReplicaSet,
     ReplicationController,
-    parse_selector,
+    selector_of,
 )
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition, without_condition
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
+from fairlead.model.intents import Intent
 from fairlead.model.kinds import Kind
 from fairlead.model.numbers import whole_number
 from fairlead.model.owners import claim, is_controlled_by
@@ -35,7 +43,6 @@ DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 FAILURE: Final = "ReplicaFailure"
 PACE_S: Final = 10.0
 PACE_SPARE: Final = 10
-_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
@@ -45,9 +52,7 @@ class ReplicaSetInput:
     owner: ReplicaSet | ReplicationController
     selector: Selector
     pods: tuple[ControllerPod, ...]  # its own, and those nobody controls
-    neighbours: tuple[
-        ControllerPod, ...
-    ] = ()  # ready pods of ReplicaSets with the same controller, for the scale-down order
+    neighbours: tuple[ControllerPod, ...] = ()  # ready pods of its controller's other sets, for the scale-down order
     problem: str = ""  # why the last create was refused
 
 
@@ -66,22 +71,7 @@ def plan_replica_set(seen: ReplicaSetInput, now: datetime) -> list[Intent]:
             intents += _surplus(seen, active, len(active) - spec.replicas, now)
     intents += _status(seen, mine, active, now)
     waits += [available_in_s(pod, spec.min_ready_seconds, now) for pod in active if pod.is_ready]
-    later = [wait for wait in waits if wait > 0]
-    return [*intents, WakeAfter(seconds=min(later))] if later else intents
-
-
-def available_in_s(pod: ControllerPod, min_ready_s: int, now: datetime) -> float:
-    """Seconds until a ready pod has been ready for long enough; nothing or less if it has."""
-    return (ready_at(pod) + timedelta(seconds=min_ready_s) - now).total_seconds() if min_ready_s else 0.0
-
-
-def is_available(pod: ControllerPod, min_ready_s: int, now: datetime) -> bool:
-    return pod.is_ready and available_in_s(pod, min_ready_s, now) <= 0
-
-
-def ready_at(pod: ControllerPod) -> datetime:
-    ready = pod.condition("Ready")
-    return parse_time(ready.last_transition_time) if ready and ready.last_transition_time else _LONG_AGO
+    return [*intents, *wake_after(waits)]
 
 
 def _allowed(mine: list[ControllerPod], replicas: int, now: datetime) -> tuple[int, float]:
@@ -101,18 +91,14 @@ def _allowed(mine: list[ControllerPod], replicas: int, now: datetime) -> tuple[i
 def _missing(seen: ReplicaSetInput, count: int, now: datetime) -> Iterable[Intent]:
     owner = seen.owner.metadata
     for number in range(min(count, BURST)):
-        name = fresh_name(owner, now, number)
-        body = pod_body(seen.kind, owner, seen.owner.spec.template, name)
-        yield Create(kind=PODS, namespace=owner.namespace, body=body)
-        yield event(seen.kind, owner, "SuccessfulCreate", f"Created pod: {name}")
+        body = pod_body(seen.kind, owner, seen.owner.spec.template, fresh_name(owner, now, number))
+        yield from create_pod(seen.kind, owner, body)
 
 
 def _surplus(seen: ReplicaSetInput, active: list[ControllerPod], count: int, now: datetime) -> Iterable[Intent]:
-    owner = seen.owner.metadata
     together = Counter(pod.spec.node_name for pod in (*active, *seen.neighbours) if pod.is_ready and pod.spec.node_name)
     for pod in sorted(active, key=lambda pod: _worth(pod, together, now))[: min(count, BURST)]:
-        yield Delete(kind=PODS, namespace=owner.namespace, name=pod.metadata.name, uid=pod.metadata.uid)
-        yield event(seen.kind, owner, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
+        yield from delete_pod(seen.kind, seen.owner.metadata, pod)
 
 
 def _worth(pod: ControllerPod, together: Counter[str], now: datetime) -> tuple[Any, ...]:
@@ -168,14 +154,16 @@ def _status(
 
 
 def replica_set_controller(context: ControllerContext) -> Controller:
-    return _controller(context, REPLICA_SETS, lambda owner: parse_selector(owner.spec.selector))
+    return _controller(context, REPLICA_SETS, selector_of)
 
 
 def replication_controller_controller(context: ControllerContext) -> Controller:
     return _controller(context, REPLICATION_CONTROLLERS, lambda owner: equal_to(owner.spec.selector or {}))
 
 
-def _controller(context: ControllerContext, kind: Kind[Any], selector_of: Any) -> Controller:
+def _controller(
+    context: ControllerContext, kind: Kind[Any], selector_of: Callable[[Any], Selector | None]
+) -> Controller:
     owners, pods = context.mirrors.of(kind), context.mirrors.of(PODS)
 
     def see(key: str) -> ReplicaSetInput | None:

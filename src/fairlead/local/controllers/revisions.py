@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from fairlead.local.controllers.spec import REVISIONS, ControllerRevision
 from fairlead.model.hashes import short_hash
-from fairlead.model.intents import Create, Intent, Patch, delete
+from fairlead.model.intents import Create, Intent, delete, patch
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.owners import controller_reference
@@ -62,17 +62,8 @@ def plan_revision(
     same = max((found for found in held if found.data == data), key=lambda found: found.revision, default=None)
     if same is not None:
         metadata = same.metadata
-        intents: tuple[Intent, ...] = ()
-        if same.revision < newest:
-            forward = Patch(
-                kind=REVISIONS,
-                namespace=metadata.namespace,
-                name=metadata.name,
-                patch={"revision": newest + 1},
-                resource_version=metadata.resource_version,
-            )
-            intents = (forward,)
-        return Revision(metadata.name, metadata.labels.get(label, ""), intents)
+        forward = (patch(REVISIONS, metadata, {"revision": newest + 1}),) if same.revision < newest else ()
+        return Revision(metadata.name, metadata.labels.get(label, ""), forward)
     hashed = short_hash(data, collisions)
     name = f"{owner.name[:223]}-{hashed}"
     if name in taken:
@@ -97,5 +88,4 @@ def plan_history(held: Iterable[ControllerRevision], live: Collection[str], limi
     """Revisions that nothing runs any more, oldest first, beyond the limit."""
     idle = sorted((found for found in held if found.metadata.name not in live), key=lambda found: found.revision)
     for found in idle[: max(0, len(idle) - (10 if limit is None else limit))]:
-        metadata = found.metadata
-        yield delete(REVISIONS, metadata)
+        yield delete(REVISIONS, found.metadata)

@@ -75,6 +75,10 @@ class PodStatus(ApiStruct):
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
+    @property
+    def all_containers(self) -> tuple[ContainerStatus, ...]:
+        return (self.container_statuses or ()) + (self.init_container_statuses or ())
+
 
 class ControllerPod(PodState, ApiObject):
     spec: PodSpec = PodSpec()
@@ -133,11 +137,16 @@ class Workload(ApiObject):
         return self.status.get("conditions") or []
 
 
-class ReplicaSetSpec(ApiStruct):
-    replicas: int = 1
+class WorkloadSpec(ApiStruct):
+    """What the specs of the group apps have in common."""
+
     min_ready_seconds: int = 0
     selector: LabelSelector | None = None
     template: Json = {}
+
+
+class ReplicaSetSpec(WorkloadSpec):
+    replicas: int = 1
 
 
 class ReplicaSet(Workload):
@@ -170,11 +179,8 @@ class Strategy(ApiStruct):
     rolling_update: RollingUpdate | None = None
 
 
-class DeploymentSpec(ApiStruct):
+class DeploymentSpec(WorkloadSpec):
     replicas: int = 1
-    min_ready_seconds: int = 0
-    selector: LabelSelector | None = None
-    template: Json = {}
     strategy: Strategy = Strategy()
     revision_history_limit: int | None = 10
     progress_deadline_seconds: int | None = None
@@ -185,10 +191,7 @@ class Deployment(Workload):
     spec: DeploymentSpec = DeploymentSpec()
 
 
-class DaemonSetSpec(ApiStruct):
-    min_ready_seconds: int = 0
-    selector: LabelSelector | None = None
-    template: Json = {}
+class DaemonSetSpec(WorkloadSpec):
     update_strategy: Strategy = Strategy()
     revision_history_limit: int | None = 10
 
@@ -206,11 +209,8 @@ class RetentionPolicy(ApiStruct):
     when_scaled: str = "Retain"
 
 
-class StatefulSetSpec(ApiStruct):
+class StatefulSetSpec(WorkloadSpec):
     replicas: int = 1
-    min_ready_seconds: int = 0
-    selector: LabelSelector | None = None
-    template: Json = {}
     service_name: str = ""
     pod_management_policy: str = "OrderedReady"
     update_strategy: Strategy = Strategy()
@@ -415,6 +415,10 @@ def parse_selector(selector: LabelSelector | None) -> Selector | None:
     except SelectorError:
         return None
     return None if parsed.nothing or parsed.is_empty else parsed
+
+
+def selector_of(owner: "Deployment | ReplicaSet | DaemonSet | StatefulSet | Job") -> Selector | None:
+    return parse_selector(owner.spec.selector)
 
 
 def share_of(value: int | str | None, total: int, *, up: bool) -> int:

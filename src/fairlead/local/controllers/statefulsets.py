@@ -14,7 +14,7 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import claimed_keys
 from fairlead.local.controllers.mirrors import ControllerContext
-from fairlead.local.controllers.replicasets import available_in_s, is_available
+from fairlead.local.controllers.pods import available_in_s, is_available, wake_after
 from fairlead.local.controllers.revisions import HASH, Revision, plan_history, plan_revision, template_of
 from fairlead.local.controllers.spec import (
     CLAIMS,
@@ -25,10 +25,10 @@ from fairlead.local.controllers.spec import (
     ControllerPod,
     ControllerRevision,
     StatefulSet,
-    parse_selector,
+    selector_of,
 )
 from fairlead.local.controllers.statuses import plan_status
-from fairlead.model.intents import Create, Intent, WakeAfter, delete, event
+from fairlead.model.intents import Create, Intent, delete, event
 from fairlead.model.owners import claim, controller_reference
 from fairlead.model.selectors import Selector
 from fairlead.model.templates import pod_body
@@ -75,8 +75,7 @@ def plan_stateful_set(seen: StatefulSetInput, now: datetime) -> list[Intent]:
         intents += plan_history(history, live, owner.spec.revision_history_limit)
     intents += plan_status(STATEFUL_SETS, owner, ordinals.status())
     waits = [available_in_s(pod, owner.spec.min_ready_seconds, now) for pod in mine if pod.is_ready]
-    later = [wait for wait in waits if wait > 0]
-    return [*intents, WakeAfter(seconds=min(later))] if later else intents
+    return [*intents, *wake_after(waits)]
 
 
 def ordinal_of(owner: str, pod: str) -> int | None:
@@ -148,9 +147,8 @@ class Ordinals:
                 continue
             others = [other for other in self._pods.values() if other is not pod]
             is_blocked = is_ordered and not all(self._is_well(other) for other in others) and self._is_well(pod)
-            if is_blocked:
-                return True
-            self._delete(pod)
+            if not is_blocked:
+                self._delete(pod)
             if is_ordered:
                 return True
         return bool(surplus)
@@ -160,9 +158,7 @@ class Ordinals:
         lowest = self._start + (rolling.partition if rolling is not None else 0)
         for number in reversed(self._ordinals):
             pod = self._pods.get(number)
-            if number < lowest:
-                return
-            if pod is None:
+            if number < lowest or pod is None:
                 return
             if pod.metadata.labels.get(HASH) != self._update.name and not pod.is_terminating:
                 self._delete(pod)
@@ -184,8 +180,7 @@ class Ordinals:
                 number = ordinal_of(prefix, found.metadata.name)
                 is_needed = number is None or number in self._ordinals or number in self._pods
                 if not is_needed and found.metadata.deletion_timestamp is None:
-                    metadata = found.metadata
-                    self.changes.append(delete(CLAIMS, metadata))
+                    self.changes.append(delete(CLAIMS, found.metadata))
 
     # -- as intents -----------------------------------------------------------------------------------------
 
@@ -222,15 +217,11 @@ class Ordinals:
         volumes = [volume for volume in spec.get("volumes") or () if volume["name"] not in claimed]
         if claimed:
             spec["volumes"] = [*claimed.values(), *volumes]
+        note = f"Create Pod {name} in StatefulSet {metadata.name} successful"
         self.changes += [
             *self._missing_claims(number),
             Create(kind=PODS, namespace=metadata.namespace, body=body),
-            event(
-                STATEFUL_SETS,
-                metadata,
-                "SuccessfulCreate",
-                f"Create Pod {name} in StatefulSet {metadata.name} successful",
-            ),
+            event(STATEFUL_SETS, metadata, "SuccessfulCreate", note),
         ]
 
     def _missing_claims(self, number: int) -> Iterable[Intent]:
@@ -255,10 +246,7 @@ class Ordinals:
     def _delete(self, pod: ControllerPod) -> None:
         metadata, owner = pod.metadata, self._owner.metadata
         note = f"Delete Pod {metadata.name} in StatefulSet {owner.name} successful"
-        self.changes += [
-            delete(PODS, metadata),
-            event(STATEFUL_SETS, owner, "SuccessfulDelete", note),
-        ]
+        self.changes += [delete(PODS, metadata), event(STATEFUL_SETS, owner, "SuccessfulDelete", note)]
 
     def status(self) -> Json:
         pods = [pod for pod in self._pods.values() if not pod.is_finished]
@@ -291,7 +279,7 @@ def stateful_set_controller(context: ControllerContext) -> Controller:
 
     def see(key: str) -> StatefulSetInput | None:
         owner = sets.get(key)
-        selector = parse_selector(owner.spec.selector) if owner is not None else None
+        selector = selector_of(owner) if owner is not None else None
         if owner is None or selector is None:
             return None
         metadata = owner.metadata
@@ -315,7 +303,7 @@ def stateful_set_controller(context: ControllerContext) -> Controller:
             if owner.spec.volume_claim_templates and f"-{owner.metadata.name}-" in name
         ]
 
-    claimed = claimed_keys(sets, lambda owner: parse_selector(owner.spec.selector))
+    claimed = claimed_keys(sets, selector_of)
     made = context.controller(STATEFUL_SETS, see, plan_stateful_set)
     made.watches(sets)
     made.watches(pods, claimed)

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from fairlead.local.controllers.spec import Workload
-from fairlead.model.intents import Intent, PatchStatus
+from fairlead.model.intents import Intent, patch_status
 from fairlead.model.kinds import Kind
 from fairlead.model.times import rfc3339
 
@@ -14,19 +14,8 @@ Json = dict[str, Any]
 
 def plan_status(kind: Kind[Any], thing: Workload, desired: Mapping[str, Any]) -> list[Intent]:
     """The patch that makes the status so, if it is not; None removes a field, as Kubernetes leaves out zeroes."""
-    metadata = thing.metadata
     changed = {name: value for name, value in desired.items() if thing.status.get(name) != value}
-    if not changed:
-        return []
-    return [
-        PatchStatus(
-            kind=kind,
-            name=metadata.name,
-            namespace=metadata.namespace,
-            status=changed,
-            resource_version=metadata.resource_version,
-        )
-    ]
+    return [patch_status(kind, thing.metadata, changed)] if changed else []
 
 
 def condition_of(conditions: Iterable[Json], kind: str) -> Json | None:

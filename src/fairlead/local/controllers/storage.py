@@ -13,11 +13,10 @@ from typing import Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.cluster.shell import SETTLE_S
 from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import CLAIMS, STORAGE_CLASSES, VOLUMES, Claim, Json, StorageClass, Volume
 from fairlead.local.controllers.statuses import plan_status
-from fairlead.model.intents import Create, Delete, Intent, Patch, RecordEvent, WakeAfter, event
+from fairlead.model.intents import Create, Delete, Intent, Patch, RecordEvent, event
 from fairlead.model.quantity import nanos
 from fairlead.model.selectors import SelectorError, parse_label_selector
 from fairlead.model.volumes import BIND_COMPLETED_ANNOTATION, SELECTED_NODE_ANNOTATION, WAIT_FOR_FIRST_CONSUMER
@@ -273,14 +272,11 @@ def _may_want(claim: Claim, volume: Volume) -> bool:
 
 def volume_phase_controller(context: ControllerContext, folder: PurePath | None, remove: Remove | None) -> Controller:
     claims, volumes = context.mirrors.of(CLAIMS), context.mirrors.of(VOLUMES)
-    shell = context.shell("volumephases", VOLUMES)
 
-    async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.expectations.is_settled(key):
-            return WakeAfter(seconds=SETTLE_S)
+    async def plan(key: str) -> list[Intent]:
         volume = volumes.get(key)
         if volume is None:
-            return None
+            return []
         claim, reference = None, volume.spec.claim_ref
         if reference is not None:
             claim = claims.get(f"{reference.namespace}/{reference.name}")
@@ -291,9 +287,9 @@ def volume_phase_controller(context: ControllerContext, folder: PurePath | None,
         if any(isinstance(intent, Delete) for intent in intents):
             path = own_folder(volume, folder) if folder is not None else None
             if path is None or remove is None:
-                return None
+                return []
             await remove(path)
-        return await shell.hand_over(key, intents)
+        return intents
 
     def of_claim(delta: Delta[Claim]) -> Iterable[str]:
         names: Mapping[str, None] = dict.fromkeys(
@@ -301,7 +297,7 @@ def volume_phase_controller(context: ControllerContext, folder: PurePath | None,
         )
         return tuple(names) if delta.new is None else ()
 
-    made = context.plain_controller("volumephases", reconcile)
+    made = context.live_controller(VOLUMES, plan, name="volumephases")
     made.watches(volumes)
     made.watches(claims, of_claim)
     return made

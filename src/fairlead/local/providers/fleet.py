@@ -17,17 +17,17 @@ from fairlead.cluster.backoff import Rng
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Writer
-from fairlead.local.providers.addresses import DEFAULT_RANGE as POD_RANGE
 from fairlead.local.providers.addresses import HOST, node_address
 from fairlead.local.providers.pod_sandbox import Private
 from fairlead.local.providers.process import ProcessProvider
-from fairlead.local.providers.simulated import SimulatedProvider, Stages
+from fairlead.local.providers.simulated import SimulatedProvider
 from fairlead.local.proxy.plan import Names
-from fairlead.local.proxy.server import DEFAULT_RANGE as SERVICE_RANGE
 from fairlead.local.proxy.server import ServiceProxy
-from fairlead.local.proxy.spec import SERVICES, Service
+from fairlead.local.proxy.spec import ENDPOINT_SLICES, SERVICES, Service
 from fairlead.model.intents import PatchStatus
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
@@ -37,6 +37,9 @@ log = structlog.get_logger("fairlead.nodes")
 
 PODS_PER_NODE = 110
 MANY_NODES = 100
+SIMULATED_CAPACITY = {"cpu": "32", "memory": "128Gi", "pods": str(PODS_PER_NODE)}
+# Simulated nodes are spread over this many values of topology.kubernetes.io/zone.
+ZONES = 3
 NOT_ENFORCED = {
     "type": "LimitsEnforced",
     "status": "False",
@@ -56,18 +59,7 @@ class FleetPlan:
     simulated_prefix: str = "sim"
     capacity: Mapping[str, str] = field(default_factory=dict)
     """Of one process node, over what the machine gives when it is divided by the nodes."""
-    simulated_capacity: Mapping[str, str] = field(
-        default_factory=lambda: {"cpu": "32", "memory": "128Gi", "pods": str(PODS_PER_NODE)}
-    )
-    stages: Stages = field(default_factory=Stages)
-    pod_range: str = POD_RANGE
-    service_range: str = SERVICE_RANGE
-    mounts: bool = True
     proxy: bool = True
-    zones: int = 3
-    """Simulated nodes are spread over this many values of topology.kubernetes.io/zone."""
-    lease_period_s: float | None = None
-    """Left out, ten seconds, and twenty where there are many nodes: a node is given up only after forty."""
 
 
 class Fleet:
@@ -95,22 +87,15 @@ class Fleet:
         self._writer = writer
         addresses = {profile.name: profile.ip for profile in process_profiles(plan)}
         self._addresses = list(dict.fromkeys((HOST, *addresses.values())))
-        self.processes = ProcessProvider(
-            folder,
-            clock=clock,
-            pod_range=plan.pod_range,
-            mounts=plan.mounts,
-            private=private,
-            node_addresses=addresses,
-        )
-        self.simulated = SimulatedProvider(clock=clock, rng=rng, stages=plan.stages)
-        self.proxy = ServiceProxy.on(
-            client,
+        self.processes = ProcessProvider(folder, clock=clock, private=private, node_addresses=addresses)
+        self.simulated = SimulatedProvider(clock=clock, rng=rng)
+        services = Watch(client, SERVICES, clock=clock, rng=rng, metrics=metrics)
+        slices = Watch(client, ENDPOINT_SLICES, clock=clock, rng=rng, metrics=metrics)
+        self.proxy = ServiceProxy(
+            Mirror(services, SERVICES, metrics),
+            Mirror(slices, ENDPOINT_SLICES, metrics),
             recorder,
             clock=clock,
-            rng=rng,
-            metrics=metrics,
-            service_range=plan.service_range,
             api=api,
             node_addresses=self._addresses,
             on_names=self._named,
@@ -125,7 +110,8 @@ class Fleet:
             metrics=metrics,
             liveness=liveness,
             service_env=self.proxy.service_env,
-            lease_period_s=plan.lease_period_s or (10.0 if plan.processes + plan.simulated <= MANY_NODES else 20.0),
+            # A node is given up only after forty seconds.
+            lease_period_s=10.0 if plan.processes + plan.simulated <= MANY_NODES else 20.0,
         )
         self._server = KubeletServer(self.kubelet, access, clock=clock) if access is not None else None
 
@@ -144,9 +130,9 @@ class Fleet:
         Entered once the process nodes are registered; simulated ones, which may be thousands, follow.
         """
         async with AsyncExitStack() as stack:
-            port = (
-                await stack.enter_async_context(self._server.served(self._addresses)) if self._server is not None else 0
-            )
+            port = 0
+            if self._server is not None:
+                port = await stack.enter_async_context(self._server.served(self._addresses))
             real = process_profiles(self._plan, port)
             for profile in real:
                 self.kubelet.add(profile, self.processes)
@@ -164,11 +150,6 @@ class Fleet:
                 finally:
                     for task in working:
                         task.cancel()
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        async with self.serving():
-            await asyncio.Event().wait()
 
     async def _named(self, names: Names) -> None:
         await self.processes.set_names(names.within)
@@ -201,9 +182,9 @@ def simulated_profiles(plan: FleetPlan, kubelet_port: int = 0) -> list[Profile]:
         Profile(
             name=f"{plan.simulated_prefix}-{number}",
             provider="simulated",
-            capacity=plan.simulated_capacity,
+            capacity=SIMULATED_CAPACITY,
             kubelet_port=kubelet_port,
-            labels={"topology.kubernetes.io/zone": f"zone-{number % max(1, plan.zones)}"},
+            labels={"topology.kubernetes.io/zone": f"zone-{number % ZONES}"},
             # Beside nodes that really run pods, actors are the second choice.
             taints=(SIMULATED_TAINT,) if plan.processes else (),
         )

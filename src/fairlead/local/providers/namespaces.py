@@ -20,6 +20,7 @@ import ctypes
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x04000000, 0x10000000, 0x20000000
@@ -99,6 +100,14 @@ def open_path(path: str, at: int = -100, resolve: int = 0, flags: int = os.O_PAT
     how = OpenHow(flags | os.O_CLOEXEC, 0, resolve)
     encoded = os.fsencode(path)
     return checked(libc.syscall(OPENAT2, at, encoded, ctypes.byref(how), ctypes.sizeof(how)), f"open {path}")
+
+
+@contextlib.contextmanager
+def closing(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def by_number(fd: int) -> str:
@@ -227,18 +236,15 @@ class Root:
 
     def bind(self, mount: Bind) -> None:
         """Make a path of the machine appear at another."""
-        source = self._open_source(mount)
-        try:
+        with closing(self._open_source(mount)) as source:
             path = os.path.realpath(os.path.normpath(mount.path))
-            is_folder = stat.S_ISDIR(os.stat(by_number(source)).st_mode)
-            self._mount_at(path, source, is_folder)
+            mode = os.stat(by_number(source)).st_mode
+            self._mount_at(path, source, stat.S_ISDIR(mode))
             self._bound.append(path)
             if mount.own:
                 self._own.add(self.folder + path)
-            flags = MS_NOSUID if stat.S_ISCHR(os.stat(by_number(source)).st_mode) else MS_NOSUID | MS_NODEV
+            flags = MS_NOSUID if stat.S_ISCHR(mode) else MS_NOSUID | MS_NODEV
             self._remount(path, flags | (MS_RDONLY if mount.read_only else 0))
-        finally:
-            os.close(source)
 
     def _open_source(self, mount: Bind) -> int:
         base = open_path(mount.source, resolve=NO_SYMLINKS if mount.own else 0)
@@ -288,36 +294,28 @@ class Root:
             fd = self._at(shown[len(self.folder) :] or "/")
         except FileNotFoundError:
             return  # something else lies over it
-        try:
+        with closing(fd):
             if hidden and not os.path.samestat(os.stat(by_number(fd)), os.stat(hidden)):
                 return
             if stat.S_ISDIR(os.stat(by_number(fd)).st_mode):
                 mount("tmpfs", by_number(fd), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64k")
             else:
                 mount("/dev/null", by_number(fd), flags=MS_BIND)
-        finally:
-            os.close(fd)
 
     def _at(self, path: str) -> int:
         return open_path(path.lstrip("/") or ".", self._fd, IN_ROOT | NO_MAGICLINKS)
 
     def _mount_at(self, path: str, source: int, is_folder: bool) -> None:
-        target = self._make_room(path, is_folder)
-        try:
+        with closing(self._make_room(path, is_folder)) as target:
             mount(by_number(source), by_number(target), flags=MS_BIND | MS_REC)
-        finally:
-            os.close(target)
 
     def _remount(self, path: str, flags: int, held: int | None = None) -> None:
         """With these flags beside those that it has, which may not be taken away."""
         if held is None:
             point = self.folder + path
             held = next((found.flags for found in reversed(mounts()) if found.point == point), 0)
-        fd = self._at(path)
-        try:
+        with closing(self._at(path)) as fd:
             mount("none", by_number(fd), flags=MS_BIND | MS_REMOUNT | held | flags)
-        finally:
-            os.close(fd)
 
     def _make_room(self, path: str, is_folder: bool) -> int:
         with contextlib.suppress(FileNotFoundError):
@@ -334,15 +332,12 @@ class Root:
         else:
             if parent not in self._apart and not self._is_ours(parent):
                 self._take_apart(parent)
-        at = self._at(parent)
-        try:
+        with closing(self._at(parent)) as at:
             name = os.path.basename(path)
             if is_folder:
                 os.mkdir(name, dir_fd=at)
             else:
                 os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=at))
-        finally:
-            os.close(at)
         return self._at(path)
 
     def _is_ours(self, path: str) -> bool:
@@ -351,11 +346,8 @@ class Root:
         return is_hidden or not os.path.isdir(path) or any(is_within(path, at) for at in self._bound)
 
     def _take_apart(self, path: str) -> None:
-        at = self._at(path)
-        try:
+        with closing(self._at(path)) as at:
             mount("tmpfs", by_number(at), "tmpfs", data="mode=755")
-        finally:
-            os.close(at)
         self._fill(path)
         self.hide()
 
@@ -407,11 +399,8 @@ def _make_inside(base: int, inside: str) -> None:
         try:
             os.close(open_path("/".join(parts[: number + 1]), base, BENEATH | NO_MAGICLINKS))
         except FileNotFoundError:
-            parent = open_path("/".join(parts[:number]) or ".", base, BENEATH | NO_MAGICLINKS)
-            try:
+            with closing(open_path("/".join(parts[:number]) or ".", base, BENEATH | NO_MAGICLINKS)) as parent:
                 os.mkdir(name, dir_fd=parent)
-            finally:
-                os.close(parent)
 
 
 def live_in(order: dict[str, Any], way: str) -> None:

@@ -16,7 +16,7 @@ from fairlead.local.providers.namespaces import Bind, is_within
 from fairlead.local.providers.sessions import Files
 from fairlead.local.providers.supervisor import MARK
 from fairlead.nodes.env import sub_path
-from fairlead.nodes.provider import Folder, ProviderError, Run, RunReport
+from fairlead.nodes.provider import File, Folder, ProviderError, Run, RunReport
 from fairlead.nodes.spec import Container, KubeletPod
 
 SHIM = Path(__file__).with_name("shim")
@@ -66,7 +66,7 @@ class PodSandbox:
     pod: KubeletPod
     ip: str
     folder: Path
-    private: "Private"
+    private: Private
     node_ip: str = HOST
     volumes: Mapping[str, Folder] = field(default_factory=dict)
     jobs: dict[str, ContainerProcess] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def write_folders(box: PodSandbox) -> None:
         folder = box.folder / "volumes" / name
         folder.mkdir(exist_ok=True)
         if volume.files is not None:
-            _write_files(folder, {path: (file.content, file.mode) for path, file in volume.files.items()})
+            _write_files(folder, volume.files)
 
 
 IS_THERE: dict[str, tuple[str, Callable[[Path], bool]]] = {
@@ -164,20 +164,20 @@ def write_hosts(box: PodSandbox, names: Mapping[str, tuple[str, ...]]) -> None:
             os.close(handle)
 
 
-def _write_files(folder: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
+def _write_files(folder: Path, files: Mapping[str, File]) -> None:
     """The folder holds exactly these files; one that is unchanged is not touched, one that changes does so at once."""
-    for path, (content, mode) in files.items():
+    for path, entry in files.items():
         target = folder / path
-        if target.is_file() and target.read_bytes() == content:
-            target.chmod(mode)
+        if target.is_file() and target.read_bytes() == entry.content:
+            target.chmod(entry.mode)
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_name(f".{target.name}.new")
         fresh.unlink(missing_ok=True)
         handle = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with open(handle, "wb") as file:
-            file.write(content)
-            os.fchmod(handle, mode)
+            file.write(entry.content)
+            os.fchmod(handle, entry.mode)
         fresh.replace(target)
     for target in sorted(folder.rglob("*"), reverse=True):
         name = target.relative_to(folder).as_posix()
@@ -208,15 +208,15 @@ def order_of(box: PodSandbox, run: Run, argv: list[str], mark: str, *, way: str)
         order["hidden"] = [str(box.private.hidden)]
         order["hostname"] = "" if box.pod.spec.host_network else box.hostname
     else:
-        plain = [(os.path.join(mount.source, mount.inside).rstrip("/"), mount.path, False) for mount in mounts]
-        for (folder, _, _), mount in zip(plain, mounts, strict=True):
+        plain = [(os.path.join(mount.source, mount.inside).rstrip("/"), mount.path) for mount in mounts]
+        for (folder, _), mount in zip(plain, mounts, strict=True):
             if mount.inside:
                 os.makedirs(folder, exist_ok=True)
         argv = [translated(word, plain) for word in argv]
         env = {name: translated(value, plain) for name, value in env.items()}
         cwd = translated(cwd, plain)
         # Last: a container's own variable of that name would lead Fairlead's programs to another account.
-        for source in (source for source, path, _ in plain if path == str(SERVICE_ACCOUNT)):
+        for source in (source for source, path in plain if path == str(SERVICE_ACCOUNT)):
             env["FAIRLEAD_SERVICE_ACCOUNT"] = source
     is_free = not run.container.working_dir
     return {**order, "argv": argv, "env": {**env, MARK: mark}, "cwd": cwd, "any_cwd": is_free}
@@ -277,9 +277,9 @@ def _mounts(box: PodSandbox, container: Container, env: Mapping[str, str]) -> li
     return found
 
 
-def translated(text: str, mounts: list[tuple[str, str, bool]]) -> str:
+def translated(text: str, mounts: list[tuple[str, str]]) -> str:
     """The text with mount paths in it written as the folders they stand for, longest first."""
-    for source, path, _ in sorted(mounts, key=lambda mount: -len(mount[1])):
+    for source, path in sorted(mounts, key=lambda mount: -len(mount[1])):
         if path in text:
             text = re.sub(rf"(?<![\w./-]){re.escape(path)}(?=/|$|[^\w.-])", lambda _: source, text)  # noqa: B023
     return text

@@ -23,7 +23,7 @@ import structlog
 
 from fairlead.cluster.clock import Clock
 from fairlead.local.providers import usage
-from fairlead.local.providers.addresses import DEFAULT_RANGE, HOST, Addresses
+from fairlead.local.providers.addresses import HOST, Addresses
 from fairlead.local.providers.hostports import HostPorts
 from fairlead.local.providers.images import NoSuchImage, command_line
 from fairlead.local.providers.lowports import first_open_port, low_port, may_listen_low
@@ -39,7 +39,7 @@ from fairlead.local.providers.pod_sandbox import (
     write_hosts,
 )
 from fairlead.local.providers.sessions import CommandSession, ContainerSession, Files
-from fairlead.local.providers.supervisor import marked
+from fairlead.local.providers.supervisor import kill, marked
 from fairlead.local.providers.supervisor_client import SupervisorClient
 from fairlead.nodes.logs import read_log
 from fairlead.nodes.probing import probe_address
@@ -81,7 +81,6 @@ class ProcessProvider:
         folder: Path,
         *,
         clock: Clock,
-        pod_range: str = DEFAULT_RANGE,
         mounts: bool = True,
         low_ports: bool | None = None,
         private: Private | None = None,
@@ -97,7 +96,7 @@ class ProcessProvider:
         self._private = private or Private(self._folder)
         self._node_addresses = node_addresses or {}
         self._clock = clock
-        self._addresses = Addresses(pod_range)
+        self._addresses = Addresses()
         self._host_ports = HostPorts(clock)
         self._wants_mounts = mounts
         self._low_ports = may_listen_low() if low_ports is None else low_ports
@@ -163,8 +162,7 @@ class ProcessProvider:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)  # it may be there from before
         for pid in marked(f"{self._folder}/"):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+            kill(os.kill, pid)
 
     async def _end(self) -> None:
         self._addresses.release_all()
@@ -176,17 +174,14 @@ class ProcessProvider:
         for job in running:
             supervisor.signal(job.id, signal.SIGTERM)
         if running and not supervisor.is_gone:
-            waiting = asyncio.ensure_future(self._all_ended())
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(waiting, STOP_S)
+                await asyncio.wait_for(self._all_ended(supervisor), STOP_S)
         await supervisor.close()
         self._supervisor = None
 
-    async def _all_ended(self) -> None:
+    async def _all_ended(self, supervisor: SupervisorClient) -> None:
         while self._jobs:
-            assert self._supervisor is not None
-            await self._supervisor.activity.wait()
-            self._supervisor.activity.clear()
+            await supervisor.next_activity()
 
     # -- the port -------------------------------------------------------------------------------------------
 
@@ -236,8 +231,7 @@ class ProcessProvider:
             while any(job.id in self._jobs for job in box.jobs.values()):
                 if self._supervisor is None or self._supervisor.is_gone:
                     break
-                await self._supervisor.activity.wait()
-                self._supervisor.activity.clear()
+                await self._supervisor.next_activity()
             self._boxes.pop(uid, None)
             self._addresses.release(uid)
             await self._host_ports.release(uid)
@@ -298,12 +292,8 @@ class ProcessProvider:
     async def exec(self, uid: str, container: str, command: tuple[str, ...], options: StreamOptions) -> Session:
         box, job = self._running(uid, container)
         supervisor = await self._kept()
-        self._execs += 1
-        identity = f"exec-{self._execs}"
-        order = self._order(box, job.run, supervisor, list(command))
-        if options.tty:
-            order["tty"] = True
-            order["env"].setdefault("TERM", "xterm")
+        identity = self._next_id("exec")
+        order = self._order(box, job.run, supervisor, list(command), tty=options.tty)
         try:
             files = Files.of_command(options)
         except OSError as problem:
@@ -325,10 +315,9 @@ class ProcessProvider:
         self.check_stream(uid, container, needs_stdin=options.stdin)
         _, job = self._running(uid, container)
         supervisor = await self._kept()
-        self._execs += 1
         output = Files.of_output()
         try:
-            order = {"op": "attach", "id": f"attach-{self._execs}", "run": job.id}
+            order = {"op": "attach", "id": self._next_id("attach"), "run": job.id}
             answer = await supervisor.ask(order, until="attached", files=output.theirs)
             if answer.get("event") != "attached":
                 raise NotRunning(f'container not found ("{container}")')
@@ -364,20 +353,29 @@ class ProcessProvider:
     async def set_names(self, names: NamesWithin) -> None:
         """What names mean inside the pods of a namespace: `{"web": ("127.96.0.1",), "web.default.svc": …}`."""
         self._names = names
-        boxes = list(self._boxes.values())
-        await asyncio.to_thread(self._write_all_hosts, boxes)
+        await asyncio.to_thread(self._write_hosts, *self._boxes.values())
 
-    def _write_all_hosts(self, boxes: list[PodSandbox]) -> None:
+    def _write_hosts(self, *boxes: PodSandbox) -> None:
         for box in boxes:
             write_hosts(box, self._names(box.pod.metadata.namespace))
 
     def _write(self, box: PodSandbox) -> None:
         write_folders(box)
-        write_hosts(box, self._names(box.pod.metadata.namespace))
+        self._write_hosts(box)
 
-    def _order(self, box: PodSandbox, run: Run, supervisor: SupervisorClient, argv: list[str]) -> dict[str, Any]:
+    def _next_id(self, kind: str) -> str:
+        self._execs += 1
+        return f"{kind}-{self._execs}"
+
+    def _order(
+        self, box: PodSandbox, run: Run, supervisor: SupervisorClient, argv: list[str], *, tty: bool = False
+    ) -> dict[str, Any]:
         """What the supervisor needs to become this container."""
-        return order_of(box, run, argv, self._mark(box, run), way=self._way(run, supervisor))
+        order = order_of(box, run, argv, self._mark(box, run), way=self._way(run, supervisor))
+        if tty:
+            order["tty"] = True
+            order["env"].setdefault("TERM", "xterm")
+        return order
 
     def _way(self, run: Run, supervisor: SupervisorClient) -> str:
         """How the container is kept to its own view; a user namespace would cost it its low port."""
@@ -418,11 +416,9 @@ class ProcessProvider:
         path = box.log(name, run.attempt)
         await asyncio.to_thread(make_log_room, path, run.attempt)
         box.termination_file(name).write_bytes(b"")
-        order = self._order(box, run, supervisor, argv) | {"op": "start", "id": job.id, "log": str(path)}
         container = run.container
-        if container.tty:
-            order["tty"] = True
-            order["env"].setdefault("TERM", "xterm")
+        order = self._order(box, run, supervisor, argv, tty=container.tty)
+        order |= {"op": "start", "id": job.id, "log": str(path)}
         try:
             job.files = Files.of_container(stdin=container.stdin, tty=container.tty)
             self._jobs[job.id] = (box, job)
@@ -489,13 +485,8 @@ class ProcessProvider:
         return ProbeResult(True)
 
     async def _kill(self, at: datetime, identity: str) -> None:
-        found = self._jobs.get(identity)
-        if (
-            found is not None
-            and found[1].kill_at is not None
-            and found[1].kill_at <= at
-            and self._supervisor is not None
-        ):
+        _, job = self._jobs.get(identity, (None, None))
+        if job is not None and job.kill_at is not None and job.kill_at <= at and self._supervisor is not None:
             self._supervisor.signal(identity, signal.SIGKILL)
 
     def _handle_event(self, event: dict[str, Any]) -> None:
@@ -551,8 +542,7 @@ class ProcessProvider:
     ) -> ProbeResult:
         """A command beside the container, with its environment and its view of the files; its words as they are."""
         supervisor = await self._kept()
-        self._execs += 1
-        identity = f"exec-{self._execs}"
+        identity = self._next_id("exec")
         order = self._order(box, job.run, supervisor, list(command)) | {"op": "exec", "id": identity, "join": job.id}
         try:
             async with asyncio.timeout(timeout_s):

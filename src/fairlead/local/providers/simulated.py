@@ -103,7 +103,7 @@ class SimulatedProvider:
     async def adopt(self, pod: KubeletPod) -> None:
         """Whatever its status says is running goes on as if nothing had happened."""
         actor = self._actor(pod, pod.status.pod_ip)
-        for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
+        for status in pod.status.all_containers:
             if status.state.running is None or status.name in actor.runs:
                 continue
             started_at = parse_time_or_none(status.state.running.started_at) or self._clock.now()
@@ -120,9 +120,8 @@ class SimulatedProvider:
             name = run.container.name
             known = actor.runs.get(name)
             if known is None or known.attempt < run.attempt:
-                actor.runs[name] = RunReport(
-                    run.attempt, RunPhase.WAITING, id=f"simulated://{uid}-{name}-{run.attempt}"
-                )
+                identity = f"simulated://{uid}-{name}-{run.attempt}"
+                actor.runs[name] = RunReport(run.attempt, RunPhase.WAITING, id=identity)
                 self._at(now + timedelta(seconds=actor.stages.start_after.draw(self._rng)), uid, name, run.attempt)
             elif run.kill_at is not None and known.phase is not RunPhase.EXITED:
                 drawn_at = now + timedelta(seconds=actor.stages.stop_after.draw(self._rng))

@@ -29,6 +29,7 @@ import socket
 import sys
 import termios
 import time
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -349,12 +350,10 @@ class Supervisor:
                 order["join"] = joined.pid
             pid, output = start(order, files)
         except StartFailed as failed:
-            event = {"event": "failed", "id": name, "stage": failed.stage, "errno": failed.errno}
-            self._send_event({**event, "problem": failed.problem})
+            self._send_failure(name, failed.stage, failed.errno, failed.problem)
             return
         except OSError as problem:
-            event = {"event": "failed", "id": name, "stage": "start", "errno": problem.errno}
-            self._send_event({**event, "problem": str(problem)})
+            self._send_failure(name, "start", problem.errno, str(problem))
             return
         run = Run(name, pid, output, log, order["env"].get(MARK, ""))
         self._runs[name] = run
@@ -368,9 +367,7 @@ class Supervisor:
         if run is None or not files:
             for file in files:
                 os.close(file)
-            self._send_event(
-                {"event": "failed", "id": order["id"], "stage": "attach", "errno": 0, "problem": "it has ended"}
-            )
+            self._send_failure(order["id"], "attach", 0, "it has ended")
             return
         run.attached.append(Attachment(files[0]))
         self._send_event({"event": "attached", "id": order["id"]})
@@ -404,14 +401,13 @@ class Supervisor:
             for attachment in list(run.attached):
                 run.detach(attachment)
             del self._runs[run.name]
-            by_number = -status if os.WIFSIGNALED(status) else 0
-            number = os.WTERMSIG(status) if by_number else 0
+            number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
             code = 128 + number if number else os.WEXITSTATUS(status)
-            event = {"event": "exited" if run.log is not None else "output", "id": run.name, "code": code}
-            text = run.text.decode("utf-8", "replace") if run.log is None else ""
+            kind, text = "output", run.text.decode("utf-8", "replace")
             if run.log is not None:
+                kind, text = "exited", ""
                 run.log.close()
-            self._send_event({**event, "signal": number, "text": text})
+            self._send_event({"event": kind, "id": run.name, "code": code, "signal": number, "text": text})
 
     def _sweep(self, run: Run) -> None:
         """With its first process a container ends as a whole, and so does a command in it.
@@ -419,20 +415,21 @@ class Supervisor:
         Those that have left its group are found by their session; of a container, whose commands end with it, also
         those that have left that, by their mark.
         """
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(run.pid, signal.SIGKILL)
+        kill(os.killpg, run.pid)
         rest = [] if run.is_probe else in_session(run.pid)
         if run.log is not None and run.mark:
             rest += marked(run.mark)
             rest += [other.pid for other in self._runs.values() if other.log is None and other.mark == run.mark]
         for pid in rest:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+            kill(os.kill, pid)
 
     def _close_output(self, run: Run) -> None:
         if self._outputs.pop(run.output, None) is not None:
             self._poll.unregister(run.output)
             os.close(run.output)
+
+    def _send_failure(self, name: str, stage: str, number: int | None, problem: str) -> None:
+        self._send_event({"event": "failed", "id": name, "stage": stage, "errno": number, "problem": problem})
 
     def _send_event(self, event: dict[str, Any]) -> None:
         self._unsent += json.dumps(event).encode() + b"\n"
@@ -452,18 +449,22 @@ class Supervisor:
     def end(self) -> None:
         """Kill every descendant: our own children first, then what comes to us as they go."""
         for run in list(self._runs.values()):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(run.pid, signal.SIGKILL)
+            kill(os.killpg, run.pid)
         deadline = time.monotonic() + 10.0
         while time.monotonic() < deadline:
             for pid in children():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+                kill(os.kill, pid)
             try:
                 if os.waitpid(-1, os.WNOHANG)[0] == 0:
                     time.sleep(0.005)
             except ChildProcessError:
                 return
+
+
+def kill(send: Callable[[int, int], None], number: int) -> None:
+    """A process (`os.kill`) or a group of them (`os.killpg`), where it is there and ours."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        send(number, signal.SIGKILL)
 
 
 def children() -> list[int]:
@@ -478,26 +479,28 @@ def marked(mark: str) -> list[int]:
     """Processes that carry the mark in the environment they were started with, and that we may look at."""
     mark_variable = f"{MARK}={mark}".encode()
     found = []
-    with contextlib.suppress(OSError):
-        for entry in os.listdir("/proc"):
-            if not entry.isdigit() or int(entry) == os.getpid():
-                continue
-            with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
-                if any(variable.startswith(mark_variable) for variable in file.read().split(b"\0")):
-                    found.append(int(entry))
+    for pid in processes():
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+            if pid != os.getpid() and any(each.startswith(mark_variable) for each in file.read().split(b"\0")):
+                found.append(pid)
     return found
 
 
 def in_session(leader: int) -> list[int]:
     """Processes of the session that a process began, whatever their group."""
     found = []
-    with contextlib.suppress(OSError):
-        for entry in os.listdir("/proc"):
-            if entry.isdigit():
-                with contextlib.suppress(OSError):
-                    if os.getsid(int(entry)) == leader:
-                        found.append(int(entry))
+    for pid in processes():
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) == leader:
+                found.append(pid)
     return found
+
+
+def processes() -> list[int]:
+    try:
+        return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    except OSError:
+        return []
 
 
 def receive_files(files: socket.socket, count: int) -> list[int]:

@@ -93,6 +93,10 @@ class SupervisorClient:
         end.add_done_callback(lambda _: self._ends.pop(identity, None))
         return end
 
+    async def next_activity(self) -> None:
+        await self.activity.wait()
+        self.activity.clear()
+
     def signal(self, identity: str, number: int) -> None:
         self._send({"op": "signal", "id": identity, "signal": int(number)})
 

@@ -12,19 +12,14 @@ import resource
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import IPv4Network
-from typing import Any, Self
 
 import structlog
 
-from fairlead.cluster.backoff import Rng
-from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
-from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.undecoded import UndecodedEvents
 from fairlead.cluster.waits import first_of
-from fairlead.cluster.watch import Watch
 from fairlead.local.proxy.plan import (
     Address,
     Names,
@@ -35,16 +30,16 @@ from fairlead.local.proxy.plan import (
     plan_unserved,
     service_env,
 )
-from fairlead.local.proxy.spec import ENDPOINT_SLICES, SERVICES, EndpointSlice, Service
+from fairlead.local.proxy.spec import EndpointSlice, Service
 from fairlead.local.proxy.udp import UdpListener
 from fairlead.model.intents import RecordEvent, Regarding
 from fairlead.model.kinds import split_key
 
 log = structlog.get_logger("fairlead.proxy")
 
-DEFAULT_RANGE = "127.96.0.0/12"
+SERVICE_RANGE = IPv4Network("127.96.0.0/12")
 # Addresses of load balancers, above those of Services.
-BALANCER_RANGE = "127.112.0.0/13"
+BALANCER_RANGE = IPv4Network("127.112.0.0/13")
 # Changes that come together are carried out together.
 GATHER_S = 0.05
 # An address that could not be had is tried again after this.
@@ -180,19 +175,12 @@ class ServiceProxy:
         recorder: Recorder,
         *,
         clock: Clock,
-        service_range: str = DEFAULT_RANGE,
         node_addresses: Sequence[str] = ("127.0.0.1",),
         api: Address | None = None,
-        on_names: OnNames | None = None,
-        publish: Publish | None = None,
+        on_names: OnNames,
+        publish: Publish,
     ) -> None:
-        """`api`: where pods reach the API server; `on_names` gets the addresses of names whenever they change.
-
-        Without `publish` load balancers get no address.
-        """
-        self._network = IPv4Network(service_range)
-        if not self._network.is_loopback:
-            raise ValueError(f"Services are served on loopback only: the range must be such as {DEFAULT_RANGE}")
+        """`api`: where pods reach the API server; `on_names` gets the addresses of names whenever they change."""
         self._recorder = recorder
         self._clock = clock
         self._node_addresses = node_addresses
@@ -207,19 +195,6 @@ class ServiceProxy:
         self._most = most_listeners()
         self._failed: dict[Place, str] = {}
         self._unserved: dict[str, str] = {}
-
-    @classmethod
-    def on(cls, client: Client, recorder: Recorder, *, clock: Clock, rng: Rng, metrics: Metrics, **rest: Any) -> Self:
-        """A proxy that follows the Services of a cluster; `rest` as for the constructor."""
-        services = Watch(client, SERVICES, clock=clock, rng=rng, metrics=metrics)
-        slices = Watch(client, ENDPOINT_SLICES, clock=clock, rng=rng, metrics=metrics)
-        return cls(
-            Mirror(services, SERVICES, metrics),
-            Mirror(slices, ENDPOINT_SLICES, metrics),
-            recorder,
-            clock=clock,
-            **rest,
-        )
 
     def service_env(self, namespace: str) -> Mapping[str, str]:
         """Variables for the containers of a namespace."""
@@ -253,7 +228,7 @@ class ServiceProxy:
             await self._clock.sleep(GATHER_S)
 
     async def _apply(self) -> None:
-        balancers = plan_balancers(self._services, IPv4Network(BALANCER_RANGE)) if self._publish is not None else {}
+        balancers = plan_balancers(self._services, BALANCER_RANGE)
         routes = self._routes(balancers)
         self._failed = {place: why for place, why in self._failed.items() if place in routes}
         for place in [place for place in self._listeners if not routes.get(place, Route("")).backends]:
@@ -278,8 +253,7 @@ class ServiceProxy:
         names = plan_names(self._services, self._slices)
         if names != self._names:
             self._names = names
-            if self._on_names is not None:
-                await self._on_names(names)
+            await self._on_names(names)
 
     def _routes(self, balancers: Mapping[str, str]) -> dict[Place, Route]:
         found: dict[Place, Route] = {}
@@ -287,7 +261,7 @@ class ServiceProxy:
             planned = plan_routes(
                 self._services,
                 self._slices,
-                network=self._network,
+                network=SERVICE_RANGE,
                 node_addresses=self._node_addresses,
                 protocol=protocol,
                 balancers=balancers,
@@ -299,7 +273,6 @@ class ServiceProxy:
         for key, address in balancers.items():
             service = self._services.get(key)
             if service is not None and service.balanced_ips != (address,):
-                assert self._publish is not None
                 await self._publish(service, address)
 
     async def _serve(self, place: Place, route: Route) -> None:

@@ -179,19 +179,16 @@ class PortForward:
         self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Both ways, until the pod has closed its side: that ends the connection, as it does for a kubelet."""
-        feeding = asyncio.ensure_future(self._feed(connection, writer))
-        try:
-            while data := await reader.read(READ_BYTES):
-                await self._send(Data(connection.data, data))
-            await self._send(Data(connection.data, b"", True))
-            await self._send(Data(connection.error, b"", True))
-        except OSError as problem:
-            why = f"error forwarding port {connection.port}: {problem}"
-            await self._send(Data(connection.error, why.encode(), True))
-            await self._send(RstStream(connection.data))
-        finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
+        async with started(self._feed(connection, writer)):
+            try:
+                while data := await reader.read(READ_BYTES):
+                    await self._send(Data(connection.data, data))
+                await self._send(Data(connection.data, b"", True))
+                await self._send(Data(connection.error, b"", True))
+            except OSError as problem:
+                why = f"error forwarding port {connection.port}: {problem}"
+                await self._send(Data(connection.error, why.encode(), True))
+                await self._send(RstStream(connection.data))
 
     async def _feed(self, connection: Connection, writer: asyncio.StreamWriter) -> None:
         # A pod that takes no more shows on the reading side, which ends the connection.

@@ -55,24 +55,22 @@ class ProtocolError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class SynStream:
+class HeaderFrame:
     stream: int
     headers: Mapping[str, str] = field(default_factory=dict)
     fin: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SynReply:
-    stream: int
-    headers: Mapping[str, str] = field(default_factory=dict)
-    fin: bool = False
+class SynStream(HeaderFrame):
+    pass
 
 
-@dataclass(frozen=True, slots=True)
-class Headers:
-    stream: int
-    headers: Mapping[str, str] = field(default_factory=dict)
-    fin: bool = False
+class SynReply(HeaderFrame):
+    pass
+
+
+class Headers(HeaderFrame):
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +139,10 @@ class Decoder:
             case 1:  # SYN_STREAM: stream, associated stream, priority and slot
                 (stream,) = _unpack(">I6x", body)
                 return SynStream(_stream(stream), self._headers(body[10:]), fin)
-            case 2:
+            case 2 | 8:
                 (stream,) = _unpack(">I", body)
-                return SynReply(_stream(stream), self._headers(body[4:]), fin)
-            case 8:
-                (stream,) = _unpack(">I", body)
-                return Headers(_stream(stream), self._headers(body[4:]), fin)
+                frame = SynReply if kind == SYN_REPLY else Headers
+                return frame(_stream(stream), self._headers(body[4:]), fin)
             case 3:
                 stream, status = _unpack(">II", body)
                 return RstStream(_stream(stream), status)

@@ -6,7 +6,6 @@ import contextlib
 import random
 import signal
 import ssl
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +27,7 @@ from fairlead.tasks.agent.echo import Echo, parse_fault
 from fairlead.tasks.agent.work import AgentOptions, Worker, is_due
 from fairlead.tasks.spec import KINDS, Task
 from fairlead.web.authority import unrenewed
-from fairlead.web.tls import serving_context
+from fairlead.web.tls import load_leaf, serving_context
 
 log = structlog.get_logger("fairlead.agent")
 
@@ -172,11 +171,7 @@ def _certificate(options: AgentOptions, clock: Clock) -> ssl.SSLContext:
     """A certificate of its own: who probes the echo over TLS does not verify it."""
     material = unrenewed(options.pod or "agent", clock.now())
     context = serving_context()
-    with tempfile.TemporaryDirectory(prefix="agent-") as folder:
-        pair = Path(folder) / "pair.pem"
-        pair.touch(0o600)
-        pair.write_bytes(material.leaf_key + material.leaf)
-        context.load_cert_chain(pair)
+    load_leaf(context, material)
     return context
 
 
