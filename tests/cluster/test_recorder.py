@@ -269,6 +269,19 @@ async def test_a_refusal_is_final_and_counted(
     assert dropped(metrics) == 1
 
 
+async def test_refusals_are_logged_at_a_pace(
+    server: ScriptedServer, recorder: Recorder, metrics: Metrics, telling: Any
+) -> None:
+    server.always("*", failure(403, "Forbidden"))
+    with structlog.testing.capture_logs() as logged:
+        for number in range(20):
+            recorder.record(happened(f"note {number}"))
+        await telling(20)
+    assert dropped(metrics) == 20
+    (line,) = logged
+    assert (line["event"], line["reason"], line["about"]) == ("event refused, dropped", "Scheduled", "Pod ns/p")
+
+
 async def test_in_a_namespace_that_is_going_nothing_is_told_and_nobody_is_alarmed(
     server: ScriptedServer, recorder: Recorder, telling: Any
 ) -> None:

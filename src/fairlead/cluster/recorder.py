@@ -13,16 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import structlog
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
-from fairlead.cluster.controller import Controller, PermanentError
+from fairlead.cluster.controller import Controller
 from fairlead.cluster.errors import AlreadyExists, NotFound, Refused, Temporary
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.waits import first_of
 from fairlead.model.intents import RecordEvent, Regarding, WakeAfter
 from fairlead.model.kinds import EVENTS
 from fairlead.model.times import rfc3339_micro
+
+log = structlog.get_logger("fairlead.events")
 
 # The API's own limits.
 NOTE_BYTES = 1024
@@ -50,6 +53,7 @@ class Recorder:
     COUNT_EVERY_S = 30.0
     MOST_ATTEMPTS = 5
     WORKERS = 32
+    LOG_EVERY_S = 10.0
     # While others write, events leave nearly all of the server's capacity to writes that a user waits for.
     FEW = 6
 
@@ -66,6 +70,7 @@ class Recorder:
         self._all_sent = asyncio.Event()
         self._all_sent.set()
         self._named = 0
+        self._quiet_until_s = float("-inf")
         self._dropped = metrics.events_dropped
         self._others_write: Callable[[], bool] = lambda: False
         self._lane = asyncio.Semaphore(self.FEW)
@@ -169,10 +174,19 @@ class Recorder:
             self._forget(key)
             if any(cause.reason == "NamespaceTerminating" for cause in problem.causes):
                 return None  # the namespace is being deleted: nobody would read the event
-            raise PermanentError(f"event {series.event.reason} refused: {problem}") from problem
+            self._log_refusal(series.event, problem)
+            return None
         series.written, series.written_at_s = count, self._clock.elapsed_s()
         self._mark_sent(key)
         return WakeAfter(seconds=self.COUNT_EVERY_S) if series.count > count else None
+
+    def _log_refusal(self, event: RecordEvent, problem: Refused) -> None:
+        """At a pace: a namespace that takes no more events refuses each that is recorded there."""
+        now_s = self._clock.elapsed_s()
+        if now_s >= self._quiet_until_s:
+            self._quiet_until_s = now_s + self.LOG_EVERY_S
+            about = f"{event.regarding.kind} {event.regarding.namespace}/{event.regarding.name}"
+            log.warning("event refused, dropped", reason=event.reason, about=about, problem=str(problem))
 
     def _forget(self, key: str) -> None:
         self._dropped.inc()
