@@ -6,8 +6,7 @@ neither gets the answer of the way that last worked for them, else of the first.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from fairlead.apiserver.auth.rbac import Action, Rbac
@@ -22,14 +21,10 @@ _NODE: Final = "system:node:"
 _OLD: Final = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(User):
     """The user to impersonate, from the Impersonate- headers."""
 
-    name: str
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    __slots__ = ()
 
     @property
     def node(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from fairlead.apiserver.json_values import copied, go_text, same, token
+from fairlead.apiserver.json_values import copied, go_text, go_type, json_type, same, token
 from fairlead.apiserver.schema.scalars import (
     ScalarError,
     canonical_micro_time,
@@ -68,8 +68,7 @@ def check_patch(form: str, patch: Any) -> None:
 def _wrong_shape(prefix: str, value: Any, expected: str) -> NoReturn:
     if value is None:
         raise PatchFailed(400, f"{prefix}unexpected end of JSON input")
-    seen = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}.get(type(value), "object")
-    raise PatchFailed(400, f"{prefix}json: cannot unmarshal {seen} into Go value of type {expected}")
+    raise PatchFailed(400, f"{prefix}json: cannot unmarshal {json_type(value)} into Go value of type {expected}")
 
 
 # --- JSON patch -------------------------------------------------------------------------------------------------
@@ -312,9 +311,7 @@ def _merge_list(schema: Schema, original: list[Any], patch: list[Any]) -> list[A
     changes, original, replace = _sorted_out(schema.merge_key, original, patch)
     if replace:
         return [_without_directives(item) for item in changes]
-    places: dict[Any, int] = {}
-    for number, other in enumerate(original):
-        places.setdefault(token(identity(other)), number)
+    places = _places(original, identity)
     for item in changes:
         if schema.merge_key not in item:
             raise _without_key(item, schema.merge_key)
@@ -359,20 +356,24 @@ def _are_maps(*lists: list[Any]) -> bool:
 
 def _merge_ordered(schema: Schema | None, key: str, original: Json, patch: Json, order: Any) -> None:
     """Merges a list and puts it into the order a $setElementOrder gives."""
-    if not isinstance(order, list):
-        raise PatchFailed(500, f"expected a []interface {{}}, but received a {_go_type(order)}")
+    _check_list(order)
     ours, theirs = original.get(key), patch.pop(key, None)
     if ours is None and theirs is None:
         return
     for found in (ours, theirs):
-        if found is not None and not isinstance(found, list):
-            raise PatchFailed(500, f"expected a []interface {{}}, but received a {_go_type(found)}")
+        if found is not None:
+            _check_list(found)
     by_key = schema is not None and schema.merge_key is not None and _are_maps(ours or [], theirs or [], order)
     identity = _identity(schema.merge_key) if by_key and schema is not None and schema.merge_key else _itself
     _check_order(theirs or [], order, identity)
     before = list(ours or [])
     merged = _merge_value(schema, key, ours, theirs) if ours is not None and theirs is not None else theirs or ours
     original[key] = _in_order(_without_directives(merged), order, before, identity)
+
+
+def _check_list(value: Any) -> None:
+    if not isinstance(value, list):
+        raise PatchFailed(500, f"expected a []interface {{}}, but received a {go_type(value)}")
 
 
 def _check_order(patch: list[Any], order: list[Any], identity: Identity) -> None:
@@ -383,11 +384,8 @@ def _check_order(patch: list[Any], order: list[Any], identity: Identity) -> None
             continue
         known = token(identity(item))
         if wished.get(known, -1) <= at:
-            raise PatchFailed(
-                500,
-                f"The order in patch list:\n{go_text(patch)}\n"
-                f" doesn't match $setElementOrder list:\n{go_text(order)}\n",
-            )
+            lists = f"{go_text(patch)}\n doesn't match $setElementOrder list:\n{go_text(order)}\n"
+            raise PatchFailed(500, f"The order in patch list:\n{lists}")
         at = wished[known]
 
 
@@ -420,11 +418,6 @@ def _identity(merge_key: str) -> Identity:
 
 def _itself(item: Any) -> Any:
     return item
-
-
-def _go_type(value: Any) -> str:
-    names = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map[string]interface {}"}
-    return names.get(type(value), "[]interface {}")
 
 
 def _without_directives(value: Any) -> Any:
@@ -489,7 +482,7 @@ def _scalar_problem(form: str, value: Any) -> str:
             case "microtime" if isinstance(value, str):
                 canonical_micro_time(value)
             case "time" | "microtime":
-                return f"json: cannot unmarshal {_json_word(value)} into Go value of type string"
+                return f"json: cannot unmarshal {json_type(value)} into Go value of type string"
             case "bytes" if isinstance(value, str):
                 check_base64(value)
             case "bytes" if not isinstance(value, list):
@@ -497,14 +490,10 @@ def _scalar_problem(form: str, value: Any) -> str:
             case "intstr" if isinstance(value, float):
                 return f"json: cannot unmarshal number {value} into Go value of type int32"
             case "intstr" if isinstance(value, bool) or not isinstance(value, int | str):
-                return f"json: cannot unmarshal {_json_word(value)} into Go value of type int32"
+                return f"json: cannot unmarshal {json_type(value)} into Go value of type int32"
     except ScalarError as problem:
         return f"error decoding from json: {problem}" if form == "bytes" else str(problem)
     return ""
-
-
-def _json_word(value: Any) -> str:
-    return {bool: "bool", dict: "object", list: "array"}.get(type(value), "number")
 
 
 def _first(problems: Iterable[str]) -> str:

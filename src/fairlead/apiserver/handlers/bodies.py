@@ -2,10 +2,7 @@
 
 from aiohttp import web
 
-from fairlead.apiserver.failures import (
-    bad_request,
-    unsupported_media_type,
-)
+from fairlead.apiserver.failures import bad_request, unsupported_media_type
 from fairlead.apiserver.heavy import Heavy
 from fairlead.apiserver.request import protobuf
 from fairlead.apiserver.request.bodies import Sent, from_json, from_yaml
@@ -58,13 +55,10 @@ async def delete_options(heavy: Heavy, request: web.Request) -> DeleteOptions:
 
 async def sent_patch(heavy: Heavy, request: web.Request) -> Sent:
     raw = await request.read()
-    run = heavy.run
     try:
-        match request.content_type:
-            case "application/apply-patch+yaml":
-                return await run(len(raw) * YAML_WEIGHT, from_yaml, raw)
-            case _:
-                return await run(len(raw), from_json, raw)
+        if request.content_type == "application/apply-patch+yaml":
+            return await heavy.run(len(raw) * YAML_WEIGHT, from_yaml, raw)
+        return await heavy.run(len(raw), from_json, raw)
     except ParseError as problem:
         texts = {
             "application/apply-patch+yaml": f"error decoding YAML: error converting YAML to JSON: {problem}",

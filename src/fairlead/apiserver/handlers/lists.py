@@ -47,7 +47,7 @@ class ContinueToken(msgspec.Struct, frozen=True, rename={"version": "v", "revisi
 def selected(resource: Resource, query: Mapping[str, str]) -> Matches | None:
     """The query's selectors as one predicate; None where there are none."""
     custom = resource.custom.selectable(resource.version) if resource.custom is not None else ()
-    known = _ALWAYS | resource.strategy.field_names_in(resource.group)
+    known = _ALWAYS | resource.strategy.field_names(resource.group)
     known |= frozenset(path.lstrip(".") for path in custom)
     labels = label_selector(query.get("labelSelector", ""))
     fields = parse_fields(query.get("fieldSelector", ""))

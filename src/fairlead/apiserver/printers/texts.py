@@ -27,22 +27,17 @@ def duration(seconds: int) -> str:
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if seconds < 120:
         return f"{seconds}s"
-    if minutes < 10:
-        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
     if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+        return _two_units(minutes, "m", seconds % 60, "s", most=9)
     if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+        return _two_units(hours, "h", minutes % 60, "m")
     if days < 730:
-        return f"{days}d"
-    years = days // 365
-    if years < 8:
-        return f"{years}y{days % 365}d" if days % 365 else f"{years}y"
-    return f"{years}y"
+        return _two_units(days, "d", hours % 24, "h")
+    return _two_units(days // 365, "y", days % 365, "d")
+
+
+def _two_units(large: int, unit: str, small: int, small_unit: str, most: int = 7) -> str:
+    return f"{large}{unit}{small}{small_unit}" if small and large <= most else f"{large}{unit}"
 
 
 def born(thing: JsonObject, now: datetime) -> str:
@@ -61,6 +56,12 @@ def labels(selector: JsonObject | None) -> str:
         shown = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
         parts.append(shown.get(each["operator"], key))
     return ",".join(parts) or NONE
+
+
+def few(values: list[str], most: int = 3, by: str = ",") -> str:
+    """The first ones, and how many more there are."""
+    shown = by.join(values[:most])
+    return shown if len(values) <= most else f"{shown} + {len(values) - most} more..."
 
 
 def containers(spec: JsonObject) -> list[str]:

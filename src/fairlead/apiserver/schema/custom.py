@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.apiserver.cel import rules as expressions
-from fairlead.apiserver.json_values import copied, go_text
+from fairlead.apiserver.json_values import copied, go_text, go_type
 from fairlead.apiserver.schema import facts, openapi
 from fairlead.apiserver.schema.shape import DEDUCED, Schema, Struct, for_type
 from fairlead.apiserver.validation import metadata, names
@@ -460,11 +460,6 @@ def _accessor_problem(obj: Json, path: str, expected: type, word: str) -> tuple[
     if type(here) is expected:
         return here, ""
     return None, f"{path} accessor error: {go_text(here)} is of the type {go_type(here)}, expected {word}"
-
-
-def go_type(value: Any) -> str:
-    names_ = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map[string]interface {}"}
-    return "<nil>" if value is None else names_.get(type(value), "[]interface {}")
 
 
 # --- JSONPath ---------------------------------------------------------------------------------------------------

@@ -151,10 +151,6 @@ def load() -> Facts:
     return Facts(json.loads(files("fairlead.apiserver.schema").joinpath("facts.json").read_bytes()))
 
 
-def openapi_v3(group: str, version: str) -> Json:
-    return load().openapi_v3(group, version)
-
-
 def long_name(name: str) -> str:
     """`core.v1.Pod` as OpenAPI calls it: `io.k8s.api.core.v1.Pod`."""
     for prefix, long in _LONG_NAMES.items():

@@ -59,20 +59,9 @@ def _types(schema: Json) -> list[str]:
 
 
 def _type_of(value: Any) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case str():
-            return "string"
-        case int():
-            return "integer"
-        case float():
-            return "integer" if value.is_integer() else "number"
-        case dict():
-            return "object"
-        case list():
-            return "array"
-    return "null"
+    if isinstance(value, float):
+        return "integer" if value.is_integer() else "number"
+    return {bool: "boolean", str: "string", int: "integer", dict: "object", list: "array"}.get(type(value), "null")
 
 
 def _wrong_type(path: str, seen: str, expected: list[str]) -> FieldError:
@@ -304,4 +293,4 @@ def _check_combined(schema: Json, value: Any, path: str) -> Errors:
 
 def _least(attempts: list[Errors]) -> Errors:
     """The errors of the alternative that matched best."""
-    return min(attempts, key=lambda problems: len(problems))
+    return min(attempts, key=len)

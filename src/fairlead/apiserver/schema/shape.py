@@ -16,7 +16,7 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Any, Final
 
-from fairlead.apiserver.json_values import copied
+from fairlead.apiserver.json_values import copied, json_type
 from fairlead.apiserver.request.json_errors import complaint
 from fairlead.apiserver.schema import facts
 from fairlead.apiserver.schema.scalars import (
@@ -319,12 +319,6 @@ def _hollow_paths(value: Any, path: str) -> Iterator[str]:
             yield from _hollow_paths(inner, f"{path}[{index}]")
 
 
-def _json_type(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    return {str: "string", int: "number", float: "number", dict: "object", list: "array"}.get(type(value), "null")
-
-
 def _struct_reader(struct: Struct) -> Read:
     readers = {name: _reader(schema) for name, schema in struct.fields.items()}
     zeros = tuple((name, zero) for name, schema in struct.fields.items() if (zero := _zero(schema)) is not None)
@@ -333,7 +327,7 @@ def _struct_reader(struct: Struct) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
-            raise _Mismatch(_json_type(value), f"v1.{name}" if name == "ObjectMeta" else name)
+            raise _Mismatch(json_type(value), f"v1.{name}" if name == "ObjectMeta" else name)
         out = {}
         for key, inner in value.items():
             reader = readers.get(key)
@@ -432,10 +426,8 @@ def _reader(schema: Schema) -> Read:
             return _list_reader(schema, omit)
         case "map":
             return _map_reader(schema, omit)
-        case "string":
-            return _string_reader(schema.go, omit)
-        case "bool":
-            return _bool_reader(schema.go, omit)
+        case "string" | "bool":
+            return _plain_reader(str if schema.form == "string" else bool, schema.go, omit)
         case "int32" | "int64":
             return _int_reader(schema.form, schema.go, omit)
         case "double":
@@ -462,7 +454,7 @@ def _object_reader(schema: Schema) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
-            raise _Mismatch(_json_type(value), go)
+            raise _Mismatch(json_type(value), go)
         return struct.read(value, unknown)
 
     return read
@@ -478,14 +470,14 @@ def _list_reader(schema: Schema, omit: bool) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not list:
-            raise _Mismatch(_json_type(value), go)
+            raise _Mismatch(json_type(value), go)
         if not value:
             return nothing(unknown)
         return [item(inner, unknown) if inner is not None else zero() for inner in value]
 
     def read_strings(value: Any, unknown: Notes) -> Any:
         if type(value) is not list:
-            raise _Mismatch(_json_type(value), go)
+            raise _Mismatch(json_type(value), go)
         if not value:
             return nothing(unknown)
         for inner in value:
@@ -503,7 +495,7 @@ def _map_reader(schema: Schema, omit: bool) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
-            raise _Mismatch(_json_type(value), go)
+            raise _Mismatch(json_type(value), go)
         if not value:
             unknown.has_empty = unknown.has_empty or not omit
             return OMIT if omit else {}
@@ -512,27 +504,18 @@ def _map_reader(schema: Schema, omit: bool) -> Read:
     return read
 
 
-def _string_reader(go: str, omit: bool) -> Read:
+def _plain_reader(expected: type, go: str, omit: bool) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
-        if type(value) is not str:
-            raise _Mismatch(_json_type(value), go)
+        if type(value) is not expected:
+            raise _Mismatch(json_type(value), go)
         return value
 
     def read_or_omit(value: Any, unknown: Notes) -> Any:
-        if type(value) is not str:
-            raise _Mismatch(_json_type(value), go)
+        if type(value) is not expected:
+            raise _Mismatch(json_type(value), go)
         return value or OMIT
 
     return read_or_omit if omit else read
-
-
-def _bool_reader(go: str, omit: bool) -> Read:
-    def read(value: Any, unknown: Notes) -> Any:
-        if type(value) is not bool:
-            raise _Mismatch(_json_type(value), go)
-        return OMIT if omit and not value else value
-
-    return read
 
 
 def _int_reader(form: str, go: str, omit: bool) -> Read:
@@ -540,7 +523,7 @@ def _int_reader(form: str, go: str, omit: bool) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not int:
-            raise _Mismatch(f"number {value}" if type(value) is float else _json_type(value), go)
+            raise _Mismatch(f"number {value}" if type(value) is float else json_type(value), go)
         if not -bound <= value < bound:
             raise _Mismatch(f"number {value}", go)
         return OMIT if omit and not value else value
@@ -551,7 +534,7 @@ def _int_reader(form: str, go: str, omit: bool) -> Read:
 def _double_reader(go: str, omit: bool) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) not in (int, float):
-            raise _Mismatch(_json_type(value), go)
+            raise _Mismatch(json_type(value), go)
         return OMIT if omit and not value else value
 
     return read
@@ -565,7 +548,7 @@ def _read_quantity(value: Any, unknown: Notes) -> Any:
 def _text_reader(canonical: Callable[[str], str]) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
-            raise _Mismatch(_json_type(value), "string", final=True)
+            raise _Mismatch(json_type(value), "string", final=True)
         return canonical(value)
 
     return read
@@ -574,7 +557,7 @@ def _text_reader(canonical: Callable[[str], str]) -> Read:
 def _bytes_reader(go: str, omit: bool) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
-            raise _Mismatch(_json_type(value), go)
+            raise _Mismatch(json_type(value), go)
         return check_base64(value) or (OMIT if omit else "")
 
     return read
@@ -584,7 +567,7 @@ def _read_int_or_string(value: Any, unknown: Notes) -> Any:
     if type(value) is str:
         return value
     if type(value) is not int or not -(2**31) <= value < 2**31:
-        raise _Mismatch(f"number {value}" if type(value) in (int, float) else _json_type(value), "int32", final=True)
+        raise _Mismatch(f"number {value}" if type(value) in (int, float) else json_type(value), "int32", final=True)
     return value
 
 
@@ -605,7 +588,7 @@ def _schema_or_reader(schema: Schema) -> Read:
             return [props.read(inner, unknown) for inner in value]
         if type(value) is list and schema.form == "schema_or_strings":
             return value
-        raise _Mismatch(_json_type(value), schema.go)
+        raise _Mismatch(json_type(value), schema.go)
 
     return read
 
