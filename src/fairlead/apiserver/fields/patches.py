@@ -7,19 +7,13 @@ with the status and the words of the real server.
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import msgspec
 
 from fairlead.apiserver.json_values import copied, go_text, go_type, json_type, same, token
-from fairlead.apiserver.schema.scalars import (
-    ScalarError,
-    canonical_micro_time,
-    canonical_quantity,
-    canonical_time,
-    check_base64,
-)
+from fairlead.apiserver.schema import scalars
 from fairlead.apiserver.schema.shape import Schema
 
 Json = dict[str, Any]
@@ -47,36 +41,25 @@ class PatchFailed(ValueError):
         self.why = why or message
 
 
-def check_patch(form: str, patch: Any) -> None:
-    """Refuses a body that is not even the shape of a patch. `form`: json, merge or strategic."""
-    if form == "json":
-        if not isinstance(patch, list):
-            _wrong_shape("error decoding patch: ", patch, "[]handlers.jsonPatchOp")
-        if len(patch) > MOST_OPERATIONS:
-            raise PatchFailed(
-                413,
-                f"Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, "
-                f"got {len(patch)}",
-            )
-        for operation in patch:
-            if not isinstance(operation, dict):
-                _wrong_shape("error decoding patch: ", operation, "handlers.jsonPatchOp")
-    elif not isinstance(patch, dict):
-        _wrong_shape("error decoding patch: " if form == "merge" else "", patch, "map[string]interface {}")
-
-
-def _wrong_shape(prefix: str, value: Any, expected: str) -> NoReturn:
+def _check_shape(value: Any, expected: type, go: str, prefix: str = "error decoding patch: ") -> None:
+    """Refuses a body that is not even the shape of a patch."""
     if value is None:
         raise PatchFailed(400, f"{prefix}unexpected end of JSON input")
-    raise PatchFailed(400, f"{prefix}json: cannot unmarshal {json_type(value)} into Go value of type {expected}")
+    if not isinstance(value, expected):
+        raise PatchFailed(400, f"{prefix}json: cannot unmarshal {json_type(value)} into Go value of type {go}")
 
 
 # --- JSON patch -------------------------------------------------------------------------------------------------
 
 
-def json_patch(doc: Any, ops: Sequence[Json]) -> Any:
+def json_patch(doc: Any, ops: list[Json]) -> Any:
     """RFC 6902, with the reasons of the library that Kubernetes patches with."""
-    check_patch("json", ops if isinstance(ops, list) else list(ops) if isinstance(ops, tuple) else ops)
+    _check_shape(ops, list, "[]handlers.jsonPatchOp")
+    if len(ops) > MOST_OPERATIONS:
+        allowed = f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}"
+        raise PatchFailed(413, f"Request entity too large: {allowed}, got {len(ops)}")
+    for operation in ops:
+        _check_shape(operation, dict, "handlers.jsonPatchOp")
     out = copied(doc)
     size = 0
     for operation in ops:
@@ -196,20 +179,19 @@ def _remove(container: Any, key: str, wrong: str) -> None:
 
 def merge_patch(doc: Any, patch: Any) -> Any:
     """RFC 7386. A patch that is no object is refused, as the server does."""
-    check_patch("merge", patch)
+    _check_shape(patch, dict, "map[string]interface {}")
     return _merged(copied(doc), patch)
 
 
 def _merged(doc: Any, patch: Any) -> Any:
     if not isinstance(patch, dict) or not isinstance(doc, dict):
         return _without_nulls(patch)
-    out = doc
     for key, value in patch.items():
         if value is None:
-            out.pop(key, None)
+            doc.pop(key, None)
         else:
-            out[key] = _merged(out.get(key), value)
-    return out
+            doc[key] = _merged(doc.get(key), value)
+    return doc
 
 
 # --- strategic merge patch --------------------------------------------------------------------------------------
@@ -217,7 +199,7 @@ def _merged(doc: Any, patch: Any) -> Any:
 
 def strategic_merge(schema: Schema, doc: Json, patch: Any) -> Json:
     """Kubernetes' own: lists of objects are merged by key, with $patch, $retainKeys and their kin as directives."""
-    check_patch("strategic", patch)
+    _check_shape(patch, dict, "map[string]interface {}", prefix="")
     return _merge_map(schema, copied(doc), copied(patch))
 
 
@@ -476,22 +458,22 @@ def _scalar_problem(form: str, value: Any) -> str:
     try:
         match form:
             case "quantity":
-                canonical_quantity(value if isinstance(value, str) else json.dumps(value))
+                scalars.canonical_quantity(value if isinstance(value, str) else json.dumps(value))
             case "time" if isinstance(value, str):
-                canonical_time(value)
+                scalars.canonical_time(value)
             case "microtime" if isinstance(value, str):
-                canonical_micro_time(value)
+                scalars.canonical_micro_time(value)
             case "time" | "microtime":
                 return f"json: cannot unmarshal {json_type(value)} into Go value of type string"
             case "bytes" if isinstance(value, str):
-                check_base64(value)
+                scalars.check_base64(value)
             case "bytes" if not isinstance(value, list):
                 return f"cannot restore slice from {_kind_word(value)}"
             case "intstr" if isinstance(value, float):
                 return f"json: cannot unmarshal number {value} into Go value of type int32"
             case "intstr" if isinstance(value, bool) or not isinstance(value, int | str):
                 return f"json: cannot unmarshal {json_type(value)} into Go value of type int32"
-    except ScalarError as problem:
+    except scalars.ScalarError as problem:
         return f"error decoding from json: {problem}" if form == "bytes" else str(problem)
     return ""
 

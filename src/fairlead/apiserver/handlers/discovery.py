@@ -5,8 +5,9 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fairlead.apiserver.registry.resources import Resource, Resources, Subresource
+from fairlead.apiserver.registry.resources import Resource, Resources
 from fairlead.apiserver.schema.custom import version_rank
+from fairlead.apiserver.schema.facts import Subresource
 
 # The order kubectl lists things in, and which version it prefers, follow from the order here.
 _PRIORITY = (
@@ -80,7 +81,7 @@ def resource_list(resources: Iterable[Resource], api_version: str) -> dict[str, 
                 "kind": sub.kind,
                 "verbs": list(sub.verbs),
             }
-            if sub.version and (sub.group, sub.version) != (resource.group, resource.version):
+            if (sub.group, sub.version) != (resource.group, resource.version):
                 subresource |= {"group": sub.group, "version": sub.version}
             listed.append(subresource)
     made: dict[str, Any] = {"kind": "APIResourceList"}
@@ -154,11 +155,7 @@ def _discovered(resource: Resource) -> dict[str, Any]:
         entry["subresources"] = [
             {
                 "subresource": sub.name,
-                "responseKind": {
-                    "group": sub.group or resource.group,
-                    "version": sub.version or resource.version,
-                    "kind": sub.kind,
-                },
+                "responseKind": {"group": sub.group, "version": sub.version, "kind": sub.kind},
                 "verbs": list(sub.verbs),
             }
             for sub in _in_order(resource)

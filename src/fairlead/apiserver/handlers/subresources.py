@@ -24,6 +24,7 @@ from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.decoding import Undecodable, read_as, unusable_patch
 from fairlead.apiserver.request.options import Options, parse_delete_options
 from fairlead.apiserver.request.selectors import labels_match
+from fairlead.apiserver.schema.custom import read_path, set_path
 from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_label
 from fairlead.apiserver.validation import errors as field
 from fairlead.cluster.clock import rfc3339
@@ -43,7 +44,7 @@ def scale_of(resource: Resource, thing: JsonObject) -> JsonObject:
     if resource.custom is not None:
         paths = resource.custom.scale(resource.version)
         assert paths is not None
-        replicas, current, selector = (resource.custom.at(thing, path) if path else None for path in paths)
+        replicas, current, selector = (read_path(thing, path) if path else None for path in paths)
         text = selector or ""
     else:
         replicas = thing["spec"].get("replicas", 0)
@@ -74,7 +75,7 @@ def with_scale(resource: Resource, thing: JsonObject, sent: Any, *, patched: boo
     if resource.custom is not None:
         paths = resource.custom.scale(resource.version)
         assert paths is not None
-        resource.custom.put(changed, paths[0], replicas)
+        set_path(changed, paths[0], replicas)
     else:
         changed["spec"]["replicas"] = replicas
     version = (scale.get("metadata") or {}).get("resourceVersion")

@@ -14,10 +14,11 @@ from fairlead.apiserver.printers.kinds import CREATED, PRINTERS
 from fairlead.apiserver.printers.texts import UNKNOWN, Cells, Column, age
 from fairlead.apiserver.registry import autoscalers
 from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.request import media_types
+from fairlead.apiserver.schema.custom import read_path
 from fairlead.apiserver.schema.scalars import ScalarError, canonical_time
 
 FORMS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
-SERVED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 
 
 class TableForm:
@@ -38,16 +39,17 @@ class TableForm:
             kind, *parameters = (piece.strip() for piece in part.split(";"))
             named = dict(piece.split("=", 1) for piece in parameters if "=" in piece)
             form = named.get("as")
-            if kind not in ("application/json", "*/*", *SERVED[1:]):
+            if kind not in ("*/*", *media_types.OBJECTS):
                 continue
             known = True
-            if form in FORMS and (named.get("g"), named.get("v")) == ("meta.k8s.io", "v1") and kind != SERVED[2]:
+            is_meta = (named.get("g"), named.get("v")) == ("meta.k8s.io", "v1")
+            if form in FORMS and is_meta and kind != media_types.PROTOBUF:
                 return TableForm(form, resource, now)
-            if form is None and kind not in SERVED[1:]:
+            if form is None and kind in (media_types.JSON, "*/*"):
                 return None
             if form is None and accept.count(",") == 0:
                 return None  # an Accept of protobuf or YAML alone is answered in JSON
-        listed = ", ".join(SERVED)
+        listed = ", ".join(media_types.OBJECTS)
         if known:
             raise Failure(406, "NotAcceptable", f"only the following media types are accepted: {listed}")
         text = f"406: Not Acceptable\n\nAvailable representations: {listed}"
@@ -161,12 +163,11 @@ def _custom(resource: Resource) -> tuple[list[Column], Cells]:
     printed = resource.custom.printer_columns(resource.version)
     columns: list[Column] = [("Name", "string", 0)]
     columns += [(each.name, each.type, each.priority) for each in printed]
-    custom = resource.custom
 
     def cells(thing: JsonObject, now: datetime) -> list[Any]:
         row: list[Any] = [thing["metadata"]["name"]]
         for each in printed:
-            value = custom.at(thing, each.path)
+            value = read_path(thing, each.path)
             if each.type == "date":
                 value = _date(value, now) if isinstance(value, str) else UNKNOWN if value is None else value
             elif isinstance(value, dict | list):

@@ -73,7 +73,7 @@ def _complaints(schema: Schema, value: Any, path: str) -> Iterator[str]:
                 yield f"{path}: expected boolean, got {_plain(value)}"
         case "string" | "bytes" | "time" | "microtime":
             if not isinstance(value, str):
-                yield f"{path}: expected string, got {_go(value)}"
+                yield f"{path}: expected string, got &value.valueUnstructured{{Value:{_go_value(value)}}}"
         case "quantity":
             if isinstance(value, dict | list):
                 yield f"{path}: expected any scalar, got {_plain(value)}"
@@ -99,10 +99,6 @@ def _items(schema: Schema, inner: Schema, value: list[Any], path: str) -> Iterat
 
 def _plain(value: Any) -> str:
     return f"&{{{go_text(value)}}}"
-
-
-def _go(value: Any) -> str:
-    return f"&value.valueUnstructured{{Value:{_go_value(value)}}}"
 
 
 def _go_value(value: Any) -> str:

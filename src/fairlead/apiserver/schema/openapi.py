@@ -130,7 +130,7 @@ def _check_list(schema: Json, value: list[Any], path: str, old: Any) -> Errors:
     found: Errors = []
     items = schema.get("items")
     if isinstance(items, dict):
-        before = old_items(schema, old, NEW)
+        before = old_items(schema, old)
         for index, inner in enumerate(value):
             found += check(items, inner, f"{path}[{index}]", before(inner))
     least, most = schema.get("minItems"), schema.get("maxItems")
@@ -141,20 +141,20 @@ def _check_list(schema: Json, value: list[Any], path: str, old: Any) -> Errors:
     return [*found, *_check_unique(schema, value, path)]
 
 
-def old_items(schema: Json, old: Any, missing: Any) -> Callable[[Any], Any]:
-    """The old value of each item: only items of a keyed list can be matched over time."""
+def old_items(schema: Json, old: Any) -> Callable[[Any], Any]:
+    """The old value of each item, or NEW: only items of a keyed list can be matched over time."""
     keys = schema.get("x-kubernetes-list-map-keys") or ()
 
     def identity(item: Json) -> tuple[Any, ...]:
         return tuple(token(item.get(key)) for key in keys)
 
     if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list):
-        return lambda item: missing
+        return lambda item: NEW
     known: dict[tuple[Any, ...], Any] = {}
     for each in old:
         if isinstance(each, dict):
             known.setdefault(identity(each), each)
-    return lambda item: known.get(identity(item), missing) if isinstance(item, dict) else missing
+    return lambda item: known.get(identity(item), NEW) if isinstance(item, dict) else NEW
 
 
 def _check_unique(schema: Json, value: list[Any], path: str) -> Causes:

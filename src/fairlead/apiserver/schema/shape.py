@@ -18,14 +18,7 @@ from typing import Any, Final
 
 from fairlead.apiserver.json_values import copied, json_type
 from fairlead.apiserver.request.json_errors import complaint
-from fairlead.apiserver.schema import facts
-from fairlead.apiserver.schema.scalars import (
-    ScalarError,
-    canonical_micro_time,
-    canonical_quantity,
-    canonical_time,
-    check_base64,
-)
+from fairlead.apiserver.schema import facts, scalars
 from fairlead.apiserver.validation.errors import below
 
 Json = dict[str, Any]
@@ -162,16 +155,17 @@ def for_kind(group: str, version: str, kind: str) -> Schema | None:
 @cache
 def for_type(name: str) -> Schema:
     """The schema of a type by the facts' name, such as `core.v1.PodSpec`."""
-    struct = _struct(name)
-    return Schema(form="object", go=".".join(name.split(".")[-2:]), struct=struct)
+    return Schema(form="object", go=".".join(name.split(".")[-2:]), struct=_struct(name))
 
 
 @cache
 def _struct(name: str) -> Struct:
     entry = facts.load().types[name]
-    struct = Struct(
-        name.split(".")[-1], lambda: {key: _from_facts(value["t"], value) for key, value in entry["fields"].items()}
-    )
+
+    def fields() -> dict[str, Schema]:
+        return {key: _from_facts(value["t"], value) for key, value in entry["fields"].items()}
+
+    struct = Struct(name.split(".")[-1], fields)
     struct.atomic = entry.get("map") == "atomic"
     struct.kinds = tuple((group, version, kind) for group, version, kind in entry.get("kinds", ()))
     return struct
@@ -236,7 +230,7 @@ def decode(schema: Schema, value: Any, label: str, *, in_order: bool = False) ->
         read = schema.struct.read(value, unknown)
     except _Mismatch as mismatch:
         raise DecodeError(label, _final_problem(schema.struct, value) or str(mismatch)) from None
-    except ScalarError as problem:
+    except scalars.ScalarError as problem:
         raise DecodeError(label, str(problem)) from None
     return Decoded(read, _some_unknown(schema, value, in_order) if unknown else [], unknown.has_empty)
 
@@ -254,8 +248,8 @@ def _final_problem(struct: Struct, value: Any) -> str:
     notes.lenient = True
     try:
         struct.read(value, notes)
-    except (_Mismatch, ScalarError) as problem:
-        if isinstance(problem, ScalarError) or problem.final:
+    except (_Mismatch, scalars.ScalarError) as problem:
+        if isinstance(problem, scalars.ScalarError) or problem.final:
             return str(problem)
     return ""
 
@@ -412,7 +406,7 @@ def _zero_value(schema: Schema) -> Callable[[], Any]:
         struct = schema.struct
         assert struct is not None
         return lambda: struct.read({}, Notes())
-    constants: Json = {"string": "", "int32": 0, "int64": 0, "bool": False, "double": 0, "quantity": "0", "intstr": 0}
+    constants: Json = {**_ZEROS, "double": 0, "quantity": "0", "intstr": 0}
     constant = constants.get(schema.form)
     return _nothing if constant is None else lambda: constant
 
@@ -435,9 +429,9 @@ def _reader(schema: Schema) -> Read:
         case "quantity":
             return _read_quantity
         case "time":
-            return _text_reader(canonical_time)
+            return _text_reader(scalars.canonical_time)
         case "microtime":
-            return _text_reader(canonical_micro_time)
+            return _text_reader(scalars.canonical_micro_time)
         case "bytes":
             return _bytes_reader(schema.go, omit)
         case "intstr":
@@ -464,22 +458,17 @@ def _list_reader(schema: Schema, omit: bool) -> Read:
     assert schema.items is not None
     item, zero, go = _reader(schema.items), _zero_value(schema.items), schema.go
 
-    def nothing(unknown: Notes) -> Any:
-        unknown.has_empty = unknown.has_empty or not omit
-        return OMIT if omit else []
-
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not list:
             raise _Mismatch(json_type(value), go)
         if not value:
-            return nothing(unknown)
+            unknown.has_empty = unknown.has_empty or not omit
+            return OMIT if omit else []
         return [item(inner, unknown) if inner is not None else zero() for inner in value]
 
     def read_strings(value: Any, unknown: Notes) -> Any:
-        if type(value) is not list:
-            raise _Mismatch(json_type(value), go)
-        if not value:
-            return nothing(unknown)
+        if type(value) is not list or not value:
+            return read(value, unknown)
         for inner in value:
             if type(inner) is not str:
                 return read(value, unknown)
@@ -542,7 +531,7 @@ def _double_reader(go: str, omit: bool) -> Read:
 
 def _read_quantity(value: Any, unknown: Notes) -> Any:
     # A number is shown as JSON has it, but for the plus that only Python writes into 1e30.
-    return canonical_quantity(value.strip() if type(value) is str else json.dumps(value).replace("e+", "e"))
+    return scalars.canonical_quantity(value.strip() if type(value) is str else json.dumps(value).replace("e+", "e"))
 
 
 def _text_reader(canonical: Callable[[str], str]) -> Read:
@@ -558,7 +547,7 @@ def _bytes_reader(go: str, omit: bool) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
             raise _Mismatch(json_type(value), go)
-        return check_base64(value) or (OMIT if omit else "")
+        return scalars.check_base64(value) or (OMIT if omit else "")
 
     return read
 
@@ -612,9 +601,9 @@ def parse(body: bytes) -> Parsed:
 
     try:
         value = json.loads(text, object_pairs_hook=pairs, parse_constant=_no_constant, parse_float=_finite)
-        duplicates = (
-            list(islice(_duplicates(json.loads(text, object_pairs_hook=tuple), ""), MOST_STRICT)) if repeated else []
-        )
+        duplicates: list[str] = []
+        if repeated:
+            duplicates = list(islice(_duplicates(json.loads(text, object_pairs_hook=tuple), ""), MOST_STRICT))
     except RecursionError:
         raise ParseError("exceeded max depth") from None
     except ValueError as problem:

@@ -32,9 +32,8 @@ def volumes(given: list[Json], path: str, pod_name: str = "") -> tuple[dict[str,
         problems += field.mandatory(f"{here}.name", name, names.label)
         if name in good:
             problems.append(field.duplicate(f"{here}.name", name))
-        if problems:
-            found += problems
-        else:
+        found += problems
+        if not problems:
             good[name] = volume
         claim = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
         if claim and claim in made:
@@ -153,12 +152,9 @@ def quobyte(source: Json, path: str) -> Causes:
     elif len(source.get("tenant", "")) >= 65:
         yield field.required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters")
     else:
-        pairs = registry.split(",")
-        yield from (
-            field.invalid(f"{path}.registry", registry, detail)
-            for pair in pairs
-            if not re.fullmatch(r"[^:]*:[^:]*", pair)
-        )
+        for pair in registry.split(","):
+            if pair.count(":") != 1:
+                yield field.invalid(f"{path}.registry", registry, detail)
     yield from _needs("volume")(source, path)
 
 
