@@ -114,12 +114,12 @@ class Tokens:
         *,
         now: datetime,
         life: timedelta,
-        audiences: tuple[str, ...] = (),
-        bound: Mapping[str, Mapping[str, str]] | None = None,
+        audiences: tuple[str, ...],
+        bound: Mapping[str, Mapping[str, str]],
     ) -> str:
         """`bound`: pod, secret or node → its name and UID; the token ends with it."""
         begins = int(now.timestamp())
-        about: dict[str, Any] = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}, **(bound or {})}
+        about: dict[str, Any] = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}, **bound}
         claims = {
             "iss": ISSUER,
             "sub": f"system:serviceaccount:{namespace}:{name}",

@@ -236,7 +236,7 @@ def _merge_map(schema: Schema | None, original: Json, patch: Json) -> Json:
         if value is None:
             original.pop(key, None)
         else:
-            original[key] = _merge_value(_child(schema, key), key, original.get(key), value)
+            original[key] = _merge_value(_child(schema, key), original.get(key), value)
     return original
 
 
@@ -244,7 +244,7 @@ def _child(schema: Schema | None, key: str) -> Schema | None:
     return None if schema is None else schema.child(key)
 
 
-def _merge_value(schema: Schema | None, key: str, original: Any, value: Any) -> Any:
+def _merge_value(schema: Schema | None, original: Any, value: Any) -> Any:
     strategies = schema.strategies if schema is not None else ()
     if original is None or type(original) is not type(value):
         return _without_directives(value)
@@ -349,7 +349,7 @@ def _merge_ordered(schema: Schema | None, key: str, original: Json, patch: Json,
     identity = _identity(schema.merge_key) if by_key and schema is not None and schema.merge_key else _itself
     _check_order(theirs or [], order, identity)
     before = list(ours or [])
-    merged = _merge_value(schema, key, ours, theirs) if ours is not None and theirs is not None else theirs or ours
+    merged = _merge_value(schema, ours, theirs) if ours is not None and theirs is not None else theirs or ours
     original[key] = _in_order(_without_directives(merged), order, before, identity)
 
 

@@ -198,13 +198,12 @@ def _read_token(token: str, newest: int) -> tuple[int, str]:
     refused = "invalid continue token: continue key is not valid"
     try:
         packed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        parsed = parse(packed).value
-        found = msgspec.convert(parsed, ContinueToken)
-    except (ValueError, msgspec.ValidationError) as problem:
-        if isinstance(problem, ParseError):
-            raise bad_request(f"{refused}: {problem}") from None
-        if isinstance(problem, msgspec.ValidationError):
-            raise bad_request(f"{refused}: server does not recognize this encoded version ") from None
+        found = msgspec.convert(parse(packed).value, ContinueToken)
+    except ParseError as problem:
+        raise bad_request(f"{refused}: {problem}") from None
+    except msgspec.ValidationError:
+        raise bad_request(f"{refused}: server does not recognize this encoded version ") from None
+    except ValueError:
         raise bad_request(f"{refused}: illegal base64 data at input byte 0") from None
     if found.version != "meta.k8s.io/v1":
         raise bad_request(f"{refused}: server does not recognize this encoded version {found.version}")

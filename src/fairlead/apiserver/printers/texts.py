@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.request.selectors import expression_text
 
 Column = tuple[str, str, int]
 Cells = Callable[[JsonObject, datetime], list[Any]]
@@ -50,11 +51,8 @@ def labels(selector: JsonObject | None) -> str:
         return NONE
     pairs = selector.get("matchLabels", {}) if "matchLabels" in selector or "matchExpressions" in selector else selector
     parts = [f"{key}={value}" for key, value in sorted(pairs.items())]
-    for each in selector.get("matchExpressions") or [] if isinstance(selector.get("matchExpressions"), list) else []:
-        values = ",".join(each.get("values") or ())
-        key = each["key"]
-        shown = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
-        parts.append(shown.get(each["operator"], key))
+    expressions = selector.get("matchExpressions")
+    parts += map(expression_text, expressions if isinstance(expressions, list) else ())
     return ",".join(parts) or NONE
 
 

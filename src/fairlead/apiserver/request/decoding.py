@@ -53,11 +53,11 @@ def not_an_object(sent: Any) -> str:
     )
 
 
-def _summary(raw: bytes, most: int = 30) -> str:
+def _summary(raw: bytes) -> str:
     if not raw:
         return "<empty>"
-    more = " ..." if len(raw) > most else ""
-    return (raw[:most].decode(errors="replace") if raw[:1] == b"{" else raw[:most].hex()) + more
+    shown = raw[:30].decode(errors="replace") if raw[:1] == b"{" else raw[:30].hex()
+    return f"{shown} ..." if len(raw) > 30 else shown
 
 
 def unusable_patch(patched: Any, why: str) -> Failure:

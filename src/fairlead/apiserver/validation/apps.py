@@ -164,7 +164,7 @@ def stateful_set(new: Json, old: Json | None) -> Causes:
         )
 
 
-def _stateful_set_spec(spec: Json, *, is_new: bool = True) -> Causes:
+def _stateful_set_spec(spec: Json, *, is_new: bool) -> Causes:
     policy = spec.get("podManagementPolicy")
     if policy not in ("OrderedReady", "Parallel"):
         yield field.invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")

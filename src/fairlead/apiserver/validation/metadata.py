@@ -57,7 +57,7 @@ def on_update(new: Json, old: Json, core: bool = True) -> Causes:
         yield from _qualified_finalizers(new.get("finalizers") or ())
 
 
-def anew(new: Json, old: Json, namespaced: bool, name_check: Check, core: bool = True) -> Errors:
+def anew(new: Json, old: Json, namespaced: bool, name_check: Check, core: bool) -> Errors:
     """For kinds that validate the metadata of an update as if the object were new."""
     if all(new.get(key) == old.get(key) for key in _CHECKED):
         return []
