@@ -43,6 +43,7 @@ from fairlead.cluster.clock import Clock
 
 log = structlog.get_logger("fairlead.local")
 
+HOST = "127.0.0.1"
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 # Service addresses are loopback ones, so that the proxy can really listen on them; pods take theirs elsewhere.
 SERVICE_NETWORK = "127.96.0.0/16"
@@ -72,22 +73,22 @@ class Embedded:
 
 
 @asynccontextmanager
-async def embedded(folder: Path, clock: Clock, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Embedded]:
+async def embedded(folder: Path, clock: Clock, *, port: int = 0) -> AsyncIterator[Embedded]:
     """An API server on a data folder, for as long as the block runs."""
     strategies = Strategies(Addresses(SERVICE_NETWORK, *NODE_PORTS))
     with closing(Store(folder, strategies.selectable)) as store, closing(Heavy()) as heavy:
         server, webhook_client, certificates = _wired(folder, store, strategies, heavy, clock)
         rest, tokens = server.rest, server.tokens
-        tls = certificates.server_context(clock.now(), API_NAMES, ("127.0.0.1", API_ADDRESS))
+        tls = certificates.server_context(clock.now(), API_NAMES, (HOST, API_ADDRESS))
         runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1.0, handle_signals=False)
         await runner.setup()
         try:
             async with webhook_client, server.api_services:
                 try:
-                    await web.TCPSite(runner, host, port, ssl_context=tls).start()
+                    await web.TCPSite(runner, HOST, port, ssl_context=tls).start()
                 except OSError as problem:
                     hint = "name another port (--port N), or none at all for any free one"
-                    raise Unusable(f"cannot serve the API on {host}:{port}: {problem.strerror}; {hint}") from problem
+                    raise Unusable(f"cannot serve the API on {HOST}:{port}: {problem.strerror}; {hint}") from problem
                 bound = runner.addresses[0]
                 server.address = f"{bound[0]}:{bound[1]}"
                 url = f"https://{server.address}"

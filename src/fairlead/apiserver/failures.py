@@ -34,20 +34,13 @@ class Failure(Exception):
             self.details["retryAfterSeconds"] = retry_after_s
 
     def status(self) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": self.metadata,
-            "status": "Failure",
-            "message": self.message,
-            "reason": self.reason,
-        }
+        body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": self.metadata}
+        body |= {"status": "Failure", "message": self.message}
+        if self.reason:
+            body["reason"] = self.reason
         if self.details or self._has_details:
             body["details"] = self.details
-        body["code"] = self.code
-        if not self.reason:
-            del body["reason"]
-        return body
+        return body | {"code": self.code}
 
 
 def success(group: str, plural: str, name: str, uid: str) -> dict[str, Any]:

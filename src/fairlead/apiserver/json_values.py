@@ -48,11 +48,9 @@ def token(value: Any) -> Any:
         return value
     if kind is bool:
         return (value,)
-    return (
-        float(value)
-        if kind in (int, float) and abs(value) < 2**53
-        else msgspec.json.encode(value, order="deterministic")
-    )
+    if kind in (int, float) and abs(value) < 2**53:
+        return float(value)
+    return msgspec.json.encode(value, order="deterministic")
 
 
 def go_text(value: Any) -> str:
@@ -66,6 +64,18 @@ def go_text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{' '.join(map(go_text, value))}]"
     return str(value)
+
+
+def json_type(value: Any) -> str:
+    """What Go's decoder calls it."""
+    names = {str: "string", bool: "bool", int: "number", float: "number", dict: "object", list: "array"}
+    return names.get(type(value), "null")
+
+
+def go_type(value: Any) -> str:
+    """The type of it in Go, decoded without a schema."""
+    names = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map[string]interface {}"}
+    return "<nil>" if value is None else names.get(type(value), "[]interface {}")
 
 
 def put(target: JsonObject, key: str, source: JsonObject) -> None:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 import structlog
@@ -21,17 +20,10 @@ from aiohttp.web_protocol import RequestPayloadError
 
 from fairlead import __version__
 from fairlead.apiserver import failures
-from fairlead.apiserver.auth.impersonation import Identity, Impersonation, refusal
+from fairlead.apiserver.auth.impersonation import Impersonation, identity_of, refusal
 from fairlead.apiserver.auth.rbac import Action, Rbac
 from fairlead.apiserver.auth.tokens import ANONYMOUS, BadToken, Tokens
-from fairlead.apiserver.failures import (
-    Failure,
-    bad_request,
-    internal,
-    method_not_allowed,
-    no_such_path,
-    not_implemented,
-)
+from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.fields import patches
 from fairlead.apiserver.handlers import discovery, lists, pieces, streams, subresources
 from fairlead.apiserver.handlers.aggregation import pass_on
@@ -48,16 +40,9 @@ from fairlead.apiserver.registry.api_services import ApiServices, Backend
 from fairlead.apiserver.registry.attributes import Write
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
+from fairlead.apiserver.request import media_types
 from fairlead.apiserver.request.bodies import Sent
-from fairlead.apiserver.request.info import (
-    RequestInfo,
-    User,
-    is_text,
-    is_true,
-    parse_path,
-    version_problem,
-    whole_number,
-)
+from fairlead.apiserver.request.info import RequestInfo, User, is_true, parse_path, version_problem, whole_number
 from fairlead.apiserver.request.options import DeleteOptions, Options, agent_prefix, check_dry_run, check_manager
 from fairlead.apiserver.schema.facts import load
 from fairlead.apiserver.storage.store import Entry, Unwritable
@@ -69,12 +54,6 @@ MAX_LINE_BYTES = 128 << 10  # the first line of an exec request has the whole co
 # kubectl looks here, in protobuf, for kinds that /openapi/v3 does not have; an empty document says that there are none.
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OPENAPI_V2 = b"\x0a\x032.0\x12\x0e\x0a\x08Fairlead\x12\x02v1\x42\x00"
-PATCH_TYPES = (
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-)
 # Not served; what to use instead: pods are processes of this machine.
 _REACH = "a pod's own address, and a Service's, can be reached from this machine (kubectl get pods,services -o wide)"
 INSTEAD = {"proxy": f"use kubectl port-forward; {_REACH}"}
@@ -124,13 +103,14 @@ class Server:
             raise
         except (RequestPayloadError, UnicodeEncodeError) as problem:
             # Half a body, or half a character: the client's mistake.
-            response = self._failed(bad_request(f"the request cannot be read: {problem}"))
+            response = self._failed(failures.bad_request(f"the request cannot be read: {problem}"))
         except Unwritable as problem:
             log.error("not written", method=request.method, path=request.path, problem=str(problem))
-            response = self._failed(internal(str(problem)))
+            response = self._failed(failures.internal(str(problem)))
         except Exception as problem:
             log.exception("bug in the API server", method=request.method, path=request.path)
-            response = self._failed(internal(f"{type(problem).__name__}: this is a bug in Fairlead, please report it"))
+            message = f"{type(problem).__name__}: this is a bug in Fairlead, please report it"
+            response = self._failed(failures.internal(message))
         if not response.prepared:
             add_warnings(response, warnings)
         try:
@@ -149,28 +129,12 @@ class Server:
         except BadToken:
             raise failures.unauthorized() from None
 
-    def _acting(self, request: web.Request, user: User, action: Action) -> User:
-        """The user, after impersonation."""
-        if any(
-            name.lower().startswith("impersonate-") and not is_text(value) for name, value in request.headers.items()
-        ):
-            raise bad_request("the Impersonate- headers must be UTF-8")
-        user_name = request.headers.get("Impersonate-User", "")
-        groups = tuple(request.headers.getall("Impersonate-Group", ()))
-        uid = request.headers.get("Impersonate-Uid", "")
-        extra: dict[str, tuple[str, ...]] = {}
-        for name in request.headers:
-            if name.lower().startswith("impersonate-extra-"):
-                extra[unquote(name.lower()[18:])] = tuple(request.headers.getall(name))
-        if not user_name:
-            if groups or uid or extra:
-                groups_text = "nil" if not groups else "{" + ", ".join(f'"{group}"' for group in groups) + "}"
-                raise bad_request(
-                    f'requested &user.DefaultInfo{{Name:"", UID:"{uid}", Groups:[]string{groups_text}, '
-                    "Extra:map[string][]string(nil)} without impersonating a user name"
-                )
-            return user
-        return self._impersonation.become(user, Identity(user_name, uid, groups, extra), action)
+    def _permitted(self, request: web.Request, user: User, action: Action) -> User:
+        """The user, after impersonation; a Failure where it may not do this."""
+        if (identity := identity_of(request.headers)) is not None:
+            user = self._impersonation.become(user, identity, action)
+        self._permit(user, action)
+        return user
 
     def _permit(self, user: User, action: Action) -> None:
         if not self.rbac.allows(user, action):
@@ -182,10 +146,9 @@ class Server:
         path = request.path.rstrip("/") or "/"
         verb = request.method.lower()
         action = Action("get" if verb in ("get", "head") else verb, path=path)
-        user = self._acting(request, user, action)
-        self._permit(user, action)
+        user = self._permitted(request, user, action)
         if request.method not in ("GET", "HEAD"):
-            raise method_not_allowed()
+            raise failures.method_not_allowed()
         if (found := re.fullmatch(r"/apis/([^/]+)/([^/]+)", path)) and (backend := self._elsewhere(found[1], found[2])):
             return await pass_on(self.api_services, backend, request, user)
         match path:
@@ -219,11 +182,9 @@ class Server:
             body = discovery.aggregated(self.rest.resources, core=core, elsewhere=self.api_services.backends.served)
             kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
             return web.Response(body=msgspec.json.encode(body), headers={"Content-Type": kind})
-        return _json(
-            discovery.api_versions(self.address)
-            if core
-            else discovery.group_list(self.rest.resources, self.api_services.backends.served)
-        )
+        if core:
+            return _json(discovery.api_versions(self.address))
+        return _json(discovery.group_list(self.rest.resources, self.api_services.backends.served))
 
     def _group(self, name: str) -> web.Response:
         versions = discovery.groups(self.rest.resources, self.api_services.backends.served).get(name)
@@ -255,19 +216,18 @@ class Server:
         self, request: web.Request, user: User, info: RequestInfo, warnings: list[str]
     ) -> web.StreamResponse:
         action = Action(info.verb, info.group, info.plural, info.subresource, info.name, info.namespace)
-        user = self._acting(request, user, action)
-        self._permit(user, action)
+        user = self._permitted(request, user, action)
         if backend := self._elsewhere(info.group, info.version):
             return await pass_on(self.api_services, backend, request, user)
         resource = self.rest.resources.find(info.group, info.version, info.plural)
         if resource is None:
             if info.group and not any(each.group == info.group and each.custom is None for each in self.rest.resources):
                 return _no_page()
-            raise no_such_path()
+            raise failures.no_such_path()
         if not resource.namespaced and info.namespace and (resource.storage_key != "/namespaces" or not info.name):
-            raise no_such_path()
+            raise failures.no_such_path()
         if not resource.is_stored and (info.name or (resource.namespaced and not info.namespace)):
-            raise no_such_path()
+            raise failures.no_such_path()
         if resource.strategy.deprecation:
             warnings.append(resource.strategy.deprecation)
         if resource.custom is not None and (text := resource.custom.deprecation(resource.version)):
@@ -277,9 +237,9 @@ class Server:
         if info.subresource:
             return await self._subresource(request, write, info)
         if info.verb not in resource.verbs or request.method == "HEAD":
-            raise method_not_allowed()
+            raise failures.method_not_allowed()
         if info.verb in ("update", "patch") and not info.name:
-            raise method_not_allowed()
+            raise failures.method_not_allowed()
         if not resource.is_stored:
             sent = await sent_object(self.rest.heavy, request, resource.kind)
             return _json(await review(self.rest, self.tokens, self.rbac, sent.value, resource, info, options), 201)
@@ -293,7 +253,7 @@ class Server:
             case "create":
                 sent = await sent_object(self.rest.heavy, request, resource.kind)
                 if info.name or (resource.namespaced and not info.namespace):
-                    raise method_not_allowed()
+                    raise failures.method_not_allowed()
                 return self._object(request, resource, await self.rest.create(write, sent), 201)
             case "update":
                 sent = await sent_object(self.rest.heavy, request, resource.kind)
@@ -305,7 +265,7 @@ class Server:
                 return await self._delete(request, write)
             case "deletecollection":
                 return await self._delete_collection(request, write)
-        raise method_not_allowed()
+        raise failures.method_not_allowed()
 
     @staticmethod
     def _options(request: web.Request, info: RequestInfo, user: User) -> Options:
@@ -332,9 +292,11 @@ class Server:
         version = request.query.get("resourceVersion", "")
         if version and version_problem(version):
             raise Failure(500, "", lists.not_a_version(version))
-        entry = await self.rest.current(write)
+        resource = write.resource
+        entry = self.rest.entry(resource, write.namespace, write.name)
         await self.rest.store.settled()
-        return self._object(request, write.resource, self.rest.body(write.resource, entry))
+        await self.rest.ready(resource, entry)
+        return self._object(request, resource, self.rest.body(resource, entry))
 
     async def _list(self, request: web.Request, resource: Resource, namespace: str) -> web.Response:
         await lists.ready(self.rest, resource, namespace, request.query)
@@ -441,12 +403,12 @@ class Server:
     async def _patch(self, request: web.Request, write: Write) -> tuple[bytes, bool]:
         """The patched object, and whether the patch created it."""
         kind, resource = request.content_type, write.resource
-        if kind not in PATCH_TYPES or (kind == PATCH_TYPES[2] and resource.custom is not None):
-            if resource.custom is None:
-                raise failures.unknown_patch_type()
-            raise failures.unsupported_media_type([*PATCH_TYPES[:2], PATCH_TYPES[3]])
+        if resource.custom is None and kind not in media_types.PATCHES:
+            raise failures.unknown_patch_type()
+        if resource.custom is not None and kind not in media_types.PATCHES_OF_CUSTOM_KINDS:
+            raise failures.unsupported_media_type(media_types.PATCHES_OF_CUSTOM_KINDS)
         sent = await sent_patch(self.rest.heavy, request)
-        if kind == "application/apply-patch+yaml":
+        if kind == media_types.APPLY_PATCH:
             self._check_apply(request)
             creates = Action("create", resource.group, resource.plural, "", write.name, write.namespace)
             return await self.rest.apply(write, sent, functools.partial(self._permit, write.options.user, creates))
@@ -454,7 +416,8 @@ class Server:
             error = field.forbidden("force", "may not be specified for non-apply patch")
             raise failures.options_invalid("PatchOptions", error)
         patcher = _patcher(kind, resource, sent.value)
-        return await self.rest.change(write, patcher, patch=sent, is_strategic=kind == PATCH_TYPES[2]), False
+        is_strategic = kind == media_types.STRATEGIC_MERGE_PATCH
+        return await self.rest.change(write, patcher, patch=sent, is_strategic=is_strategic), False
 
     @staticmethod
     def _check_apply(request: web.Request) -> None:
@@ -469,13 +432,13 @@ class Server:
         resource, rest = write.resource, self.rest
         sub = resource.subresources.get(info.subresource)
         if sub is None:
-            raise no_such_path()
+            raise failures.no_such_path()
         if info.subresource in INSTEAD:
             rest.entry(resource, info.namespace, info.name)
             why = f"{info.subresource} is not served by Fairlead's embedded cluster: {INSTEAD[info.subresource]}"
-            raise not_implemented(why)
+            raise failures.not_implemented(why)
         if info.verb not in sub.verbs:
-            raise method_not_allowed()
+            raise failures.method_not_allowed()
         if info.subresource in streams.KINDS:
             return await self._stream(request, write, info)
 
@@ -498,7 +461,8 @@ class Server:
                 return _json(subresources.token_request(rest, self.tokens, write, body), 201)
             case "log":
                 return await log_of(rest, self.logs, request, resource, info)
-        raise not_implemented(f"{resource.plural}/{info.subresource} is not served by Fairlead's embedded cluster")
+        what = f"{resource.plural}/{info.subresource}"
+        raise failures.not_implemented(f"{what} is not served by Fairlead's embedded cluster")
 
     async def _status(self, request: web.Request, write: Write, verb: str) -> web.Response:
         resource = write.resource
@@ -521,7 +485,7 @@ class Server:
 
             def changed(thing: JsonObject) -> JsonObject:
                 return subresources.with_scale(resource, thing, sent.value, patched=False)
-        elif request.content_type == "application/apply-patch+yaml":
+        elif request.content_type == media_types.APPLY_PATCH:
             self._check_apply(request)
             sent = await sent_patch(rest.heavy, request)
             scale = await rest.until_written(lambda: subresources.apply_scale(rest, write, copied(sent.value)))
@@ -550,7 +514,7 @@ class Server:
         pod = self.rest.thing(write.resource, await self.rest.current(write))
         container = streams.check(request, info, pod)
         if self.streams is None:
-            raise not_implemented("no node provider is connected to this API server: there are no streams")
+            raise failures.not_implemented("no node provider is connected to this API server: there are no streams")
         with self._following():
             return await self.streams(request, info.subresource, pod, container)
 
@@ -593,11 +557,11 @@ def _patcher(kind: str, resource: Resource, sent: Any) -> Callable[[JsonObject],
     def changed(thing: JsonObject) -> Any:
         try:
             match kind:
-                case "application/json-patch+json":
+                case media_types.JSON_PATCH:
                     return patches.json_patch(thing, sent)
-                case "application/merge-patch+json":
+                case media_types.MERGE_PATCH:
                     return patches.merge_patch(thing, sent)
-                case "application/strategic-merge-patch+json":
+                case media_types.STRATEGIC_MERGE_PATCH:
                     return patches.strategic_merge(resource.schema, thing, sent)
         except patches.PatchFailed as problem:
             details: JsonObject | None = {} if problem.code == 422 else None

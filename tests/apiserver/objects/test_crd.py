@@ -8,7 +8,7 @@ from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.fields.managed import apply, record_update
 from fairlead.apiserver.fields.patches import merge_patch
 from fairlead.apiserver.schema import shape as schema
-from fairlead.apiserver.schema.custom import CustomKind, read_path
+from fairlead.apiserver.schema.custom import CustomKind, read_path, set_path
 from fairlead.apiserver.schema.defaults import apply_defaults
 from fairlead.apiserver.validation.apiextensions import structural
 from fairlead.apiserver.validation.registry import validate_create
@@ -121,7 +121,7 @@ def test_paths(path: str, expected: Any) -> None:
 
 def test_putting_makes_what_is_missing() -> None:
     obj: Json = {}
-    CustomKind.put(obj, ".spec.replicas", 3)
+    set_path(obj, ".spec.replicas", 3)
     assert obj == {"spec": {"replicas": 3}}
 
 

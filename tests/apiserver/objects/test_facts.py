@@ -18,7 +18,7 @@ def test_a_subresource_with_a_kind_of_another_group_says_so() -> None:
 
 
 def test_openapi_says_what_kubectl_looks_for() -> None:
-    document = facts.openapi_v3("apps", "v1")
+    document = facts.load().openapi_v3("apps", "v1")
     patch = document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
     assert patch["x-kubernetes-group-version-kind"] == {"group": "apps", "version": "v1", "kind": "Deployment"}
     assert "fieldValidation" in [parameter["name"] for parameter in patch["parameters"]]
@@ -32,7 +32,7 @@ def test_openapi_says_what_kubectl_looks_for() -> None:
 
 def test_every_reference_of_every_document_resolves() -> None:
     for group, version in sorted({(each.group, each.version) for each in facts.load().resources}):
-        document = facts.openapi_v3(group, version)
+        document = facts.load().openapi_v3(group, version)
         for schema in document["components"]["schemas"].values():
             for field in schema["properties"].values():
                 for part in (field, field.get("items", {}), field.get("additionalProperties", {})):

@@ -1,13 +1,15 @@
 """Admission that Kubernetes builds in: what every object passes before webhooks see it.
 
-Each is one function from an attempt to the changed object, or None for "as it is", or a Failure. `admit` changes
-objects, `check` looks at what came out of it once it was found valid.
+`admit` changes objects, `check` looks at what came out of it once it was found valid; both refuse with a Failure.
 """
 
 import secrets
+from collections.abc import Iterator
 from typing import Any
 
-from fairlead.apiserver.failures import forbidden
+import msgspec
+
+from fairlead.apiserver.failures import Failure, forbidden
 from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.attributes import AdmissionAttributes
 from fairlead.apiserver.registry.reader import Reader
@@ -19,6 +21,7 @@ _TOKEN_VOLUME = "kube-api-access-"
 _TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 DEFAULT_ACCOUNT_LOOKS = 20
 BETWEEN_LOOKS_S = 0.25
+_CLASSES = "scheduling.k8s.io/priorityclasses"
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
@@ -58,11 +61,11 @@ class BuiltIn:
                 _protect(attempt.thing, _PROTECTED[place])
         return attempt.thing
 
-    async def check(self, attempt: AdmissionAttributes) -> JsonObject | None:
+    def check(self, attempt: AdmissionAttributes) -> None:
         """Once the object is known to be valid."""
         thing, old = attempt.thing, attempt.old
         if thing is None or attempt.subresource:
-            return None
+            return
         match attempt.resource.storage_key:
             case "/pods" if attempt.operation == "CREATE" and "overhead" in thing["spec"]:
                 if not thing["spec"].get("runtimeClassName"):
@@ -71,8 +74,7 @@ class BuiltIn:
             case "/persistentvolumeclaims" if old is not None:
                 self._check_expansion(attempt.name, thing, old)
             case "scheduling.k8s.io/priorityclasses" if thing.get("globalDefault"):
-                self._check_only_default(attempt.resource.plural, attempt.name)
-        return None
+                self._check_only_default(attempt.name)
 
     def _check_expansion(self, name: str, claim: JsonObject, old: JsonObject) -> None:
         new, before = (each["spec"]["resources"]["requests"]["storage"] for each in (claim, old))
@@ -84,19 +86,15 @@ class BuiltIn:
         class_name = claim["spec"].get("storageClassName", "")
         found = self._reader.find("storage.k8s.io/storageclasses", class_name) or {}
         if class_name != old["spec"].get("storageClassName", "") or not found.get("allowVolumeExpansion"):
-            why = (
-                "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
-                "support resize"
-            )
+            why = "only dynamically provisioned pvc can be resized"
+            why += " and the storageclass that provisions the pvc must support resize"
             raise forbidden("", "persistentvolumeclaims", name, why)
 
-    def _check_only_default(self, plural: str, name: str) -> None:
-        place = f"scheduling.k8s.io/{plural}"
-        found = [self._reader.find(place, key) or {} for key in self._reader.store.of_kind(place).entries]
-        marked = sorted((each["value"], each["metadata"]["name"]) for each in found if each.get("globalDefault"))
+    def _check_only_default(self, name: str) -> None:
+        marked = sorted((found["value"], key) for key, found in self._all(_CLASSES) if found.get("globalDefault"))
         if marked and marked[0][1] != name:
             why = f"PriorityClass {marked[0][1]} is already marked as default. Only one default can exist"
-            raise forbidden("scheduling.k8s.io", plural, name, why)
+            raise forbidden("scheduling.k8s.io", "priorityclasses", name, why)
 
     async def _service_account(self, attempt: AdmissionAttributes, pod: JsonObject) -> None:
         spec = pod["spec"]
@@ -107,7 +105,7 @@ class BuiltIn:
         account = await self._account(attempt.namespace, name)
         if account is None:
             why = f'error looking up service account {attempt.namespace}/{name}: serviceaccount "{name}" not found'
-            raise forbidden("", "pods", _name_or_prefix(attempt), why)
+            raise _refused(attempt, why)
         is_mounted = spec.get("automountServiceAccountToken")
         if is_mounted is None:
             is_mounted = account.get("automountServiceAccountToken", True)
@@ -143,59 +141,35 @@ class BuiltIn:
             container.setdefault("volumeMounts", []).append(mount)
         if mounted is not None:
             return
-        volumes.append(
-            {
-                "name": name,
-                "projected": {
-                    "sources": [
-                        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
-                        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-                        {
-                            "downwardAPI": {
-                                "items": [
-                                    {
-                                        "path": "namespace",
-                                        "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"},
-                                    }
-                                ]
-                            }
-                        },
-                    ],
-                    "defaultMode": 420,
-                },
-            }
-        )
+        namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+        sources = [
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [namespace]}},
+        ]
+        volumes.append({"name": name, "projected": {"sources": sources, "defaultMode": 420}})
 
     def _priority(self, attempt: AdmissionAttributes, pod: JsonObject) -> None:
         spec = pod["spec"]
         name = spec.get("priorityClassName", "")
-        classes = self._reader.store.of_kind("scheduling.k8s.io/priorityclasses").entries
         found: JsonObject | None = None
         if name:
-            found = self._reader.find("scheduling.k8s.io/priorityclasses", name)
+            found = self._reader.find(_CLASSES, name)
             if found is None and name not in SYSTEM_PRIORITIES:
-                raise forbidden("", "pods", _name_or_prefix(attempt), f"no PriorityClass with name {name} was found")
+                raise _refused(attempt, f"no PriorityClass with name {name} was found")
         else:
-            for key in sorted(classes):
-                candidate = self._reader.find("scheduling.k8s.io/priorityclasses", key)
-                if candidate is not None and candidate.get("globalDefault"):
+            for key, candidate in self._all(_CLASSES):
+                if candidate.get("globalDefault"):
                     found = candidate
                     spec["priorityClassName"] = key
         value = found["value"] if found else SYSTEM_PRIORITIES.get(name, 0)
         if spec.get("priority", value) != value:
-            why = (
-                f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
-                f"priority admission controller computed {value} from the given PriorityClass name"
-            )
-            raise forbidden("", "pods", _name_or_prefix(attempt), why)
+            raise _refused(attempt, _computed(f"the integer value of priority ({spec['priority']})", value))
         spec["priority"] = value
         policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
         if spec.setdefault("preemptionPolicy", policy) != policy:
-            why = (
-                f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
-                f"priority admission controller computed {policy} from the given PriorityClass name"
-            )
-            raise forbidden("", "pods", _name_or_prefix(attempt), why)
+            given = f"the string value of PreemptionPolicy ({spec['preemptionPolicy']})"
+            raise _refused(attempt, _computed(given, policy))
 
     @staticmethod
     def _keep_priority(pod: JsonObject, old: JsonObject) -> None:
@@ -211,20 +185,16 @@ class BuiltIn:
         if name:
             found = self._reader.find("node.k8s.io/runtimeclasses", name) or {}
             if not found:
-                raise forbidden("", "pods", _name_or_prefix(attempt), f'pod rejected: RuntimeClass "{name}" not found')
+                raise _refused(attempt, f'pod rejected: RuntimeClass "{name}" not found')
         overhead = (found.get("overhead") or {}).get("podFixed")
         if overhead and spec.setdefault("overhead", dict(overhead)) != overhead:
-            why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
-            raise forbidden("", "pods", _name_or_prefix(attempt), why)
+            raise _refused(attempt, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
         scheduling = found.get("scheduling") or {}
         for key, value in (scheduling.get("nodeSelector") or {}).items():
             given = spec.setdefault("nodeSelector", {}).setdefault(key, value)
             if given != value:
-                why = (
-                    f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
-                    f"pod.spec.nodeSelector[{key}] = {given}"
-                )
-                raise forbidden("", "pods", _name_or_prefix(attempt), why)
+                why = f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}"
+                raise _refused(attempt, f"{why}; pod.spec.nodeSelector[{key}] = {given}")
         for toleration in scheduling.get("tolerations") or ():
             if toleration not in spec["tolerations"]:
                 spec["tolerations"].append(toleration)
@@ -249,17 +219,25 @@ class BuiltIn:
         if "storageClassName" in claim["spec"]:
             return
         marked = "storageclass.kubernetes.io/is-default-class"
-        for key in sorted(self._reader.store.of_kind("storage.k8s.io/storageclasses").entries):
-            found = self._reader.find("storage.k8s.io/storageclasses", key) or {}
+        for key, found in self._all("storage.k8s.io/storageclasses"):
             if (found["metadata"].get("annotations") or {}).get(marked) == "true":
                 claim["spec"]["storageClassName"] = key
                 return
 
+    def _all(self, storage_key: str) -> Iterator[tuple[str, JsonObject]]:
+        for key, entry in self._reader.store.items(storage_key):
+            yield key, msgspec.json.decode(entry.body)
 
-def _name_or_prefix(attempt: AdmissionAttributes) -> str:
-    """What a refused object is called: by what its name would begin with, where it has none yet."""
+
+def _refused(attempt: AdmissionAttributes, why: str) -> Failure:
+    """A pod that has no name yet is called by what its name would begin with."""
     metadata = (attempt.thing or {}).get("metadata") or {}
-    return attempt.name or str(metadata.get("generateName", ""))
+    return forbidden("", "pods", attempt.name or metadata.get("generateName", ""), why)
+
+
+def _computed(given: str, value: int | str) -> str:
+    computed = f"priority admission controller computed {value} from the given PriorityClass name"
+    return f"{given} must not be provided in pod spec; {computed}"
 
 
 def label_with_place(reader: Reader, pod: JsonObject) -> None:

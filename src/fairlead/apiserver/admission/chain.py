@@ -32,6 +32,6 @@ class Chain:
         return await self._webhooks.mutate(replace(attempt, thing=thing), reinvocation)
 
     async def validate(self, attempt: AdmissionAttributes) -> None:
-        await self._built_in.check(attempt)
-        await self._no_escalation.admit(attempt)
+        self._built_in.check(attempt)
+        self._no_escalation.check(attempt)
         await self._webhooks.validate(attempt)

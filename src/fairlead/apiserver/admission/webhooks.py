@@ -17,7 +17,7 @@ import structlog
 
 from fairlead.apiserver.admission.client import CallFailed, WebhookClient
 from fairlead.apiserver.cel import rules as expressions
-from fairlead.apiserver.failures import Failure, forbidden, internal
+from fairlead.apiserver.failures import Failure, bad_request, forbidden, internal
 from fairlead.apiserver.fields import patches
 from fairlead.apiserver.heavy import Heavy
 from fairlead.apiserver.json_values import UNDECODABLE, JsonObject
@@ -105,11 +105,10 @@ class Webhooks:
 
     async def validate(self, attempt: AdmissionAttributes) -> None:
         hooks = [hook for hook in self._hooks(VALIDATING, attempt) if await self._matches(hook, attempt)]
-        if hooks:
-            answers = await asyncio.gather(*(self._review(hook, attempt) for hook in hooks), return_exceptions=True)
-            for answer in answers:
-                if isinstance(answer, BaseException):
-                    raise answer
+        answers = await asyncio.gather(*(self._review(hook, attempt) for hook in hooks), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
 
     async def _mutate(self, hook: Hook, attempt: AdmissionAttributes) -> JsonObject | None:
         thing = attempt.thing
@@ -141,9 +140,7 @@ class Webhooks:
         try:
             changed = patches.json_patch(thing, operations)
             decoded = decode(attempt.resource.schema, changed, "").value
-        except patches.PatchFailed as problem:
-            raise internal(problem.why) from None
-        except DecodeError as problem:
+        except (patches.PatchFailed, DecodeError) as problem:
             raise internal(problem.why) from None
         made: JsonObject = {"kind": thing["kind"], "apiVersion": thing["apiVersion"], **decoded}
         default(attempt.resource, made)
@@ -158,8 +155,7 @@ class Webhooks:
     async def _review(self, hook: Hook, attempt: AdmissionAttributes) -> JsonObject | None:
         """The response of a webhook that allows the attempt; a Failure when it does not, or cannot say."""
         if attempt.options.dry_run and hook.spec.get("sideEffects") not in ("None", "NoneOnDryRun"):
-            text = f'admission webhook "{hook.name}" does not support dry run'
-            raise Failure(400, "BadRequest", text)
+            raise bad_request(f'admission webhook "{hook.name}" does not support dry run')
         try:
             response = await self._call(hook, attempt)
         except CallFailed as problem:
@@ -178,11 +174,8 @@ class Webhooks:
 
     async def _call(self, hook: Hook, attempt: AdmissionAttributes) -> JsonObject:
         unique = str(uuid.uuid4())
-        review = {
-            "kind": "AdmissionReview",
-            "apiVersion": "admission.k8s.io/v1",
-            "request": _request(unique, attempt),
-        }
+        head = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}
+        review = {**head, "request": _request(unique, attempt)}
         timeout_s = float(hook.spec.get("timeoutSeconds", 10))
         try:
             body = await self._client.post(hook.spec["clientConfig"], msgspec.json.encode(review), timeout_s)
@@ -295,11 +288,8 @@ def _operation_options(attempt: AdmissionAttributes) -> JsonObject:
 
 def _rule_matches(rule: JsonObject, attempt: AdmissionAttributes) -> bool:
     resource = attempt.resource
-    if not {"*", attempt.operation} & set(rule.get("operations") or ()):
-        return False
-    if not {"*", resource.group} & set(rule.get("apiGroups") or ()):
-        return False
-    if not {"*", resource.version} & set(rule.get("apiVersions") or ()):
+    named = {"operations": attempt.operation, "apiGroups": resource.group, "apiVersions": resource.version}
+    if not all({"*", value} & set(rule.get(key) or ()) for key, value in named.items()):
         return False
     scope = rule.get("scope", "*")
     if scope != "*" and (scope == "Namespaced") != resource.namespaced:

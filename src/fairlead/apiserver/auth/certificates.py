@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fairlead.apiserver.auth.tokens import write_secret
+from fairlead.apiserver.auth.tokens import private_pem, write_secret
 
 LIFE = timedelta(days=3650)
 # A leaf is made anew at every start whose leaf has less than this left; the authority lives with the folder.
@@ -39,15 +39,12 @@ class Certificates:
 
     def front_proxy_context(self, now: datetime, authority: str, insecure: bool) -> ssl.SSLContext:
         """TLS towards a server of an APIService, with our certificate as the front proxy."""
-        certificate, key = self._leaf(FRONT_PROXY, now, (), (), self._front_proxy, ExtendedKeyUsageOID.CLIENT_AUTH)
-        write_secret(self._folder / "front-proxy-client.crt", certificate)
-        write_secret(self._folder / "front-proxy-client.key", key)
+        leaf = self._leaf(FRONT_PROXY, now, (), (), self._front_proxy, ExtendedKeyUsageOID.CLIENT_AUTH)
         context = ssl.create_default_context(cadata=authority or None)
         if insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        context.load_cert_chain(self._folder / "front-proxy-client.crt", self._folder / "front-proxy-client.key")
-        return context
+        return self._with_leaf(context, "front-proxy-client", *leaf)
 
     @property
     def authority(self) -> str:
@@ -55,13 +52,16 @@ class Certificates:
 
     def server_context(self, now: datetime, names: tuple[str, ...], addresses: tuple[str, ...]) -> ssl.SSLContext:
         """TLS for a server under these names, with a fresh leaf."""
-        pair = (self.authority_file, self._authority_key)
-        certificate, key = self._leaf("fairlead-apiserver", now, names, addresses, pair)
-        write_secret(self._folder / "server.crt", certificate)
-        write_secret(self._folder / "server.key", key)
+        leaf = self._leaf("fairlead-apiserver", now, names, addresses, (self.authority_file, self._authority_key))
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2  # whatever Python was built with
-        context.load_cert_chain(self._folder / "server.crt", self._folder / "server.key")
+        return self._with_leaf(context, "server", *leaf)
+
+    def _with_leaf(self, context: ssl.SSLContext, stem: str, certificate: bytes, key: bytes) -> ssl.SSLContext:
+        files = self._folder / f"{stem}.crt", self._folder / f"{stem}.key"
+        for file, content in zip(files, (certificate, key), strict=True):
+            write_secret(file, content)
+        context.load_cert_chain(*files)
         return context
 
     @staticmethod
@@ -69,19 +69,13 @@ class Certificates:
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
         certificate = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + LIFE)
+            _builder(name, name, key, now, LIFE)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(_SIGNS_CERTIFICATES, critical=True)
             .sign(key, hashes.SHA256())
         )
-        write_secret(key_file, _pem(key))
+        write_secret(key_file, private_pem(key))
         write_secret(file, certificate.public_bytes(serialization.Encoding.PEM))
 
     @staticmethod
@@ -99,14 +93,9 @@ class Certificates:
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
         alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
         builder = (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)]))
-            .issuer_name(authority.subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + LEAF_LIFE)
+            _builder(name, authority.subject, key, now, LEAF_LIFE)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
@@ -114,24 +103,31 @@ class Certificates:
         if alternatives:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         certificate = builder.sign(signer, hashes.SHA256())
-        return certificate.public_bytes(serialization.Encoding.PEM), _pem(key)
+        return certificate.public_bytes(serialization.Encoding.PEM), private_pem(key)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+def _builder(
+    name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, life: timedelta
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + life)
     )
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
-    )
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)

@@ -40,6 +40,10 @@ def _rule(verbs: list[str], groups: list[str], *resources: str) -> dict[str, Any
     return {"apiGroups": groups, "resources": sorted(resources), "verbs": verbs}
 
 
+FULL_AUTHORITY: tuple[Mapping[str, Any], ...] = (
+    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+)
 _CREATE = ["create"]
 _READ = ["get", "list", "watch"]
 _WRITE = ["create", "delete", "deletecollection", "patch", "update"]
@@ -106,11 +110,7 @@ _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", *_HEALTH)
 
 DEFAULTS = (
-    role(
-        "cluster-admin",
-        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
-        {"nonResourceURLs": ["*"], "verbs": ["*"]},
-    ),
+    role("cluster-admin", *FULL_AUTHORITY),
     binding("cluster-admin", "system:masters"),
     role("system:discovery", {"nonResourceURLs": sorted(_DISCOVERY), "verbs": ["get"]}),
     binding("system:discovery", "system:authenticated"),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from fairlead.apiserver.auth.default_roles import FULL_AUTHORITY
 from fairlead.apiserver.auth.rbac import GROUP, Action, Rbac, rule_allows
 from fairlead.apiserver.failures import forbidden, not_found
 from fairlead.apiserver.json_values import JsonObject
@@ -11,10 +12,6 @@ from fairlead.apiserver.validation.errors import some
 
 Rule = Mapping[str, Any]
 Scope = tuple[frozenset[str], ...]
-FULL_AUTHORITY: tuple[Rule, ...] = (
-    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
-    {"nonResourceURLs": ["*"], "verbs": ["*"]},
-)
 MOST_COMPARISONS = 100_000
 MOST_GLANCES = 500_000
 # What the garbage collector writes, whatever an object grants.
@@ -25,25 +22,23 @@ class NoEscalation:
     def __init__(self, rbac: Rbac) -> None:
         self._rbac = rbac
 
-    async def admit(self, attempt: AdmissionAttributes) -> JsonObject | None:
+    def check(self, attempt: AdmissionAttributes) -> None:
         thing, user, resource = attempt.thing, attempt.options.user, attempt.resource
         if resource.group != GROUP or thing is None or user.is_master or attempt.operation not in ("CREATE", "UPDATE"):
-            return thing
+            return
         if attempt.old is not None and _granted(attempt.old) == _granted(thing):
-            return thing
+            return
         namespace = attempt.namespace if resource.namespaced else ""
         if resource.plural in ("roles", "clusterroles"):
             self._check_role(attempt, thing, namespace)
         else:
             self._check_binding(attempt, thing, namespace)
-        return thing
 
     def _check_role(self, attempt: AdmissionAttributes, role: JsonObject, namespace: str) -> None:
         # Who creates names nothing in the path: leave to escalate one role by name is none to create it.
         named = attempt.name if attempt.operation == "UPDATE" else ""
-        if self._rbac.allows(
-            attempt.options.user, Action("escalate", GROUP, attempt.resource.plural, "", named, namespace)
-        ):
+        escalate = Action("escalate", GROUP, attempt.resource.plural, "", named, namespace)
+        if self._rbac.allows(attempt.options.user, escalate):
             return
         self._check_held(attempt, role.get("rules") or (), namespace)
         # An aggregationRule gathers whatever there will be.
@@ -129,9 +124,8 @@ def _missing(held: list[Rule], rule: Rule) -> Iterator[Rule]:
                     if not any(rule_allows(each, Action(verb, group, resource, subresource, name)) for each in covering)
                 ]
                 if verbs:
-                    yield {"apiGroups": [group], "resources": [called], "verbs": verbs} | (
-                        {"resourceNames": [name]} if name else {}
-                    )
+                    names = {"resourceNames": [name]} if name else {}
+                    yield {"apiGroups": [group], "resources": [called], "verbs": verbs, **names}
     for path in rule.get("nonResourceURLs") or ():
         verbs = [
             verb

@@ -6,13 +6,15 @@ neither gets the answer of the way that last worked for them, else of the first.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
+from urllib.parse import unquote
+
+from multidict import CIMultiDictProxy
 
 from fairlead.apiserver.auth.rbac import Action, Rbac
-from fairlead.apiserver.failures import Failure, forbidden
-from fairlead.apiserver.request.info import User
+from fairlead.apiserver.failures import Failure, bad_request, forbidden
+from fairlead.apiserver.request.info import User, is_text
 from fairlead.apiserver.validation import names
 
 MOST_REMEMBERED: Final = 1024
@@ -20,16 +22,13 @@ _AUTHENTICATION: Final = "authentication.k8s.io"
 _ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
 _NODE: Final = "system:node:"
 _OLD: Final = ""
+_EXTRA: Final = "impersonate-extra-"
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(User):
     """The user to impersonate, from the Impersonate- headers."""
 
-    name: str
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    __slots__ = ()
 
     @property
     def node(self) -> str:
@@ -44,6 +43,28 @@ class Identity:
     @property
     def is_only_a_name(self) -> bool:
         return not self.uid and not self.groups and not self.extra
+
+
+def identity_of(headers: "CIMultiDictProxy[str]") -> Identity | None:
+    """The user that the Impersonate- headers of a request name; None where there are none."""
+    if any(name.lower().startswith("impersonate-") and not is_text(value) for name, value in headers.items()):
+        raise bad_request("the Impersonate- headers must be UTF-8")
+    name, uid = headers.get("Impersonate-User", ""), headers.get("Impersonate-Uid", "")
+    groups = tuple(headers.getall("Impersonate-Group", ()))
+    extra = {
+        unquote(key.lower()[len(_EXTRA) :]): tuple(headers.getall(key))
+        for key in headers
+        if key.lower().startswith(_EXTRA)
+    }
+    if name:
+        return Identity(name, uid, groups, extra)
+    if groups or uid or extra:
+        groups_text = "nil" if not groups else "{" + ", ".join(f'"{group}"' for group in groups) + "}"
+        raise bad_request(
+            f'requested &user.DefaultInfo{{Name:"", UID:"{uid}", Groups:[]string{groups_text}, '
+            "Extra:map[string][]string(nil)} without impersonating a user name"
+        )
+    return None
 
 
 class Impersonation:

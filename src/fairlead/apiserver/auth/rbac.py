@@ -123,7 +123,7 @@ class Rbac:
         self._seen = seen
 
 
-def _subject(user: User, subjects: Iterable[Mapping[str, str]], namespace: str = "") -> str:
+def _subject(user: User, subjects: Iterable[Mapping[str, str]], namespace: str) -> str:
     """The first subject that is this user, as a sentence names it; "" where none is."""
     for subject in subjects:
         name = subject.get("name", "")

@@ -114,12 +114,12 @@ class Tokens:
         *,
         now: datetime,
         life: timedelta,
-        audiences: tuple[str, ...] = (),
-        bound: Mapping[str, Mapping[str, str]] | None = None,
+        audiences: tuple[str, ...],
+        bound: Mapping[str, Mapping[str, str]],
     ) -> str:
         """`bound`: pod, secret or node → its name and UID; the token ends with it."""
         begins = int(now.timestamp())
-        about: dict[str, Any] = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}, **(bound or {})}
+        about: dict[str, Any] = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}, **bound}
         claims = {
             "iss": ISSUER,
             "sub": f"system:serviceaccount:{namespace}:{name}",
@@ -155,11 +155,14 @@ def _signing_key(path: Path) -> ec.EllipticCurvePrivateKey:
         assert isinstance(loaded, ec.EllipticCurvePrivateKey), f"{path} holds another kind of key"
         return loaded
     made = ec.generate_private_key(ec.SECP256R1())
-    pem = made.private_bytes(
+    write_secret(path, private_pem(made))
+    return made
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    write_secret(path, pem)
-    return made
 
 
 def _kept_token(path: Path) -> str:

@@ -19,7 +19,7 @@ from fairlead.apiserver.cel import cost
 from fairlead.apiserver.cel import types as cel_types
 from fairlead.apiserver.cel.library import cel
 from fairlead.apiserver.cel.mentions import narrowed
-from fairlead.apiserver.schema.openapi import old_items
+from fairlead.apiserver.schema.openapi import NEW, old_items
 from fairlead.apiserver.schema.patterns import compiled
 from fairlead.apiserver.schema.scalars import QUANTITY_PROBLEM
 from fairlead.apiserver.validation.errors import Errors, FieldError, Json, below, shown
@@ -28,7 +28,6 @@ from fairlead.model.quantity import QuantityError, is_quantity, nanos
 # The library logs each failure of a function of ours; the user gets it as a cause: do not log it too.
 logging.getLogger("cel").setLevel(logging.CRITICAL)
 
-_MISSING: Final = object()
 _RESERVED = frozenset(
     {"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
      "let", "loop", "package", "namespace", "return", "var", "void", "while"}
@@ -100,7 +99,7 @@ def uses_old(rule: str) -> bool:
     return re.search(r"\boldSelf\b", rule) is not None
 
 
-def check(schema: Json, value: Any, old: Any = _MISSING, path: str = "") -> Errors:
+def check(schema: Json, value: Any, old: Any = NEW, path: str = "") -> Errors:
     """What the rules of a schema and of everything below it say about a value, and about its change from another."""
     if value is None:
         return []
@@ -118,11 +117,11 @@ def _children(schema: Json, value: Any, old: Any, path: str) -> Iterator[tuple[J
             under = properties.get(name) or (rest if isinstance(rest, dict) else None)
             if under is not None and has_rules(under):
                 here = below(path, f".{name}" if path else name)
-                yield under, inner, olds.get(name, _MISSING), here if name in properties else below(path, f"[{name}]")
+                yield under, inner, olds.get(name, NEW), here if name in properties else below(path, f"[{name}]")
     elif isinstance(value, list):
         under = schema.get("items")
         if isinstance(under, dict) and has_rules(under):
-            before = old_items(schema, old, _MISSING)
+            before = old_items(schema, old)
             for index, inner in enumerate(value):
                 yield under, inner, before(inner), f"{path}[{index}]"
 
@@ -155,8 +154,8 @@ def _check_here(schema: Json, value: Any, old: Any, path: str) -> Errors:
         text = rule["rule"]
         if uses_old(text) or rule.get("optionalOldSelf"):
             if rule.get("optionalOldSelf"):
-                before = cel.OptionalValue.none() if old is _MISSING else cel.OptionalValue.of(_as_cel(schema, old))
-            elif old is _MISSING or old is None:
+                before = cel.OptionalValue.none() if old is NEW else cel.OptionalValue.of(_as_cel(schema, old))
+            elif old is NEW or old is None:
                 continue
             else:
                 before = _as_cel(schema, old)

@@ -10,23 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from fairlead.apiserver.fields.elements import (
-    Json,
-    Path,
-    path_text,
-)
-from fairlead.apiserver.fields.sets import (
-    Paths,
-    Tree,
-    difference,
-    fields_of,
-    in_order,
-    is_tree,
-    nested,
-    paths_of,
-    tree_of,
-    union,
-)
+from fairlead.apiserver.fields import sets
+from fairlead.apiserver.fields.elements import Json, Path, path_text
+from fairlead.apiserver.fields.sets import Paths, Tree, difference, nested, paths_of
 from fairlead.apiserver.fields.walking import all_paths, compare, field_set, merge, removed_from, with_named
 from fairlead.apiserver.json_values import copied
 from fairlead.apiserver.schema import facts
@@ -105,7 +91,7 @@ def record_update(
     """
     before = (old or {}).get("metadata", {}).get("managedFields")
     given = new.get("metadata", {}).get("managedFields")
-    if not subresource and given is not None and _is_reset(given):
+    if not subresource and given in ([], [{}]):  # the client resets them
         managers: _Managers = {}
     else:
         managers = _decoded(before if subresource or not given else given, before)
@@ -139,7 +125,7 @@ def apply(
     last = paths_of(managers[self].fields) if self in managers else set()
     paths: Paths = set()
     field_set(schema, applied, (), paths)
-    owned = _stripped(_without_reset(schema, fields_of(paths), subresource))
+    owned = _stripped(_without_reset(schema, sets.fields_of(paths), subresource))
     managers[self] = _Entry(owned, api_version, managers[self].time if self in managers else None)
     merged = merge(schema, copied(current), applied)
     result = _pruned(schema, merged, last, managers, paths) if last else merged
@@ -168,7 +154,7 @@ def _record(
     _take(managers, None, changed, removed)
     taken = _stripped(changed)
     if taken:
-        fields = union(managers[self].fields, taken) if self in managers else taken
+        fields = sets.union(managers[self].fields, taken) if self in managers else taken
         managers[self] = _Entry(fields, self.version, time)
 
 
@@ -194,7 +180,7 @@ def _by_field(conflicts: dict[_Manager, Paths]) -> list[Conflict]:
     listed: list[Conflict] = []
     left = MOST_SHOWN
     for manager in sorted(conflicts, key=lambda each: (each.name, each.operation, each.version, each.subresource)):
-        for path in in_order(conflicts[manager]):
+        for path in sets.in_order(conflicts[manager]):
             text = path_text(path) if left > 0 else "..."
             left -= len(text)
             listed.append(Conflict(str(manager), text, f"conflict with {manager}"))
@@ -310,23 +296,16 @@ def _pruned(schema: Schema, merged: Json, last: Paths, managers: _Managers, appl
 # --- managedFields as they are written --------------------------------------------------------------------------
 
 
-def _is_reset(given: Any) -> bool:
-    return isinstance(given, list) and (not given or given == [{}])
-
-
 def _decoded(entries: Any, otherwise: Any) -> _Managers:
     managers: _Managers = {}
     for entry in entries or ():
-        if entry.get("operation") not in ("Apply", "Update") or not entry.get("apiVersion") or not _is_readable(entry):
+        is_known = entry.get("operation") in ("Apply", "Update") and entry.get("fieldsType") == "FieldsV1"
+        if not is_known or not entry.get("apiVersion") or not sets.is_tree(entry.get("fieldsV1") or {}):
             return _decoded(otherwise, None) if otherwise else {}
         version = entry["apiVersion"] if entry["operation"] == "Update" else ""
         self = _Manager(entry.get("manager", ""), entry["operation"], version, entry.get("subresource", ""))
         managers[self] = _Entry(entry.get("fieldsV1") or {}, entry["apiVersion"], entry.get("time"))
     return managers
-
-
-def _is_readable(entry: Json) -> bool:
-    return entry.get("fieldsType") == "FieldsV1" and is_tree(entry.get("fieldsV1") or {})
 
 
 def owns(entry: Json, path: Path) -> bool:
@@ -335,7 +314,7 @@ def owns(entry: Json, path: Path) -> bool:
 
 
 def without(entry: Json, path: Path) -> Json:
-    return {**entry, "fieldsV1": difference(entry.get("fieldsV1") or {}, tree_of(path))}
+    return {**entry, "fieldsV1": difference(entry.get("fieldsV1") or {}, sets.tree_of(path))}
 
 
 def _encoded(managers: _Managers) -> list[Json]:
@@ -377,7 +356,7 @@ def _capped(managers: _Managers) -> _Managers:
             continue
         if bucket not in managers:
             managers[bucket] = managers.pop(first[entry.version])
-        managers[bucket] = _Entry(union(managers[bucket].fields, entry.fields), entry.version, entry.time)
+        managers[bucket] = _Entry(sets.union(managers[bucket].fields, entry.fields), entry.version, entry.time)
         del managers[manager]
         excess -= 1
     return managers

@@ -7,19 +7,13 @@ with the status and the words of the real server.
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import msgspec
 
-from fairlead.apiserver.json_values import copied, go_text, same, token
-from fairlead.apiserver.schema.scalars import (
-    ScalarError,
-    canonical_micro_time,
-    canonical_quantity,
-    canonical_time,
-    check_base64,
-)
+from fairlead.apiserver.json_values import copied, go_text, go_type, json_type, same, token
+from fairlead.apiserver.schema import scalars
 from fairlead.apiserver.schema.shape import Schema
 
 Json = dict[str, Any]
@@ -47,37 +41,25 @@ class PatchFailed(ValueError):
         self.why = why or message
 
 
-def check_patch(form: str, patch: Any) -> None:
-    """Refuses a body that is not even the shape of a patch. `form`: json, merge or strategic."""
-    if form == "json":
-        if not isinstance(patch, list):
-            _wrong_shape("error decoding patch: ", patch, "[]handlers.jsonPatchOp")
-        if len(patch) > MOST_OPERATIONS:
-            raise PatchFailed(
-                413,
-                f"Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, "
-                f"got {len(patch)}",
-            )
-        for operation in patch:
-            if not isinstance(operation, dict):
-                _wrong_shape("error decoding patch: ", operation, "handlers.jsonPatchOp")
-    elif not isinstance(patch, dict):
-        _wrong_shape("error decoding patch: " if form == "merge" else "", patch, "map[string]interface {}")
-
-
-def _wrong_shape(prefix: str, value: Any, expected: str) -> NoReturn:
+def _check_shape(value: Any, expected: type, go: str, prefix: str = "error decoding patch: ") -> None:
+    """Refuses a body that is not even the shape of a patch."""
     if value is None:
         raise PatchFailed(400, f"{prefix}unexpected end of JSON input")
-    seen = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}.get(type(value), "object")
-    raise PatchFailed(400, f"{prefix}json: cannot unmarshal {seen} into Go value of type {expected}")
+    if not isinstance(value, expected):
+        raise PatchFailed(400, f"{prefix}json: cannot unmarshal {json_type(value)} into Go value of type {go}")
 
 
 # --- JSON patch -------------------------------------------------------------------------------------------------
 
 
-def json_patch(doc: Any, ops: Sequence[Json]) -> Any:
+def json_patch(doc: Any, ops: list[Json]) -> Any:
     """RFC 6902, with the reasons of the library that Kubernetes patches with."""
-    check_patch("json", ops if isinstance(ops, list) else list(ops) if isinstance(ops, tuple) else ops)
+    _check_shape(ops, list, "[]handlers.jsonPatchOp")
+    if len(ops) > MOST_OPERATIONS:
+        allowed = f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}"
+        raise PatchFailed(413, f"Request entity too large: {allowed}, got {len(ops)}")
+    for operation in ops:
+        _check_shape(operation, dict, "handlers.jsonPatchOp")
     out = copied(doc)
     size = 0
     for operation in ops:
@@ -197,20 +179,19 @@ def _remove(container: Any, key: str, wrong: str) -> None:
 
 def merge_patch(doc: Any, patch: Any) -> Any:
     """RFC 7386. A patch that is no object is refused, as the server does."""
-    check_patch("merge", patch)
+    _check_shape(patch, dict, "map[string]interface {}")
     return _merged(copied(doc), patch)
 
 
 def _merged(doc: Any, patch: Any) -> Any:
     if not isinstance(patch, dict) or not isinstance(doc, dict):
         return _without_nulls(patch)
-    out = doc
     for key, value in patch.items():
         if value is None:
-            out.pop(key, None)
+            doc.pop(key, None)
         else:
-            out[key] = _merged(out.get(key), value)
-    return out
+            doc[key] = _merged(doc.get(key), value)
+    return doc
 
 
 # --- strategic merge patch --------------------------------------------------------------------------------------
@@ -218,7 +199,7 @@ def _merged(doc: Any, patch: Any) -> Any:
 
 def strategic_merge(schema: Schema, doc: Json, patch: Any) -> Json:
     """Kubernetes' own: lists of objects are merged by key, with $patch, $retainKeys and their kin as directives."""
-    check_patch("strategic", patch)
+    _check_shape(patch, dict, "map[string]interface {}", prefix="")
     return _merge_map(schema, copied(doc), copied(patch))
 
 
@@ -255,7 +236,7 @@ def _merge_map(schema: Schema | None, original: Json, patch: Json) -> Json:
         if value is None:
             original.pop(key, None)
         else:
-            original[key] = _merge_value(_child(schema, key), key, original.get(key), value)
+            original[key] = _merge_value(_child(schema, key), original.get(key), value)
     return original
 
 
@@ -263,7 +244,7 @@ def _child(schema: Schema | None, key: str) -> Schema | None:
     return None if schema is None else schema.child(key)
 
 
-def _merge_value(schema: Schema | None, key: str, original: Any, value: Any) -> Any:
+def _merge_value(schema: Schema | None, original: Any, value: Any) -> Any:
     strategies = schema.strategies if schema is not None else ()
     if original is None or type(original) is not type(value):
         return _without_directives(value)
@@ -312,9 +293,7 @@ def _merge_list(schema: Schema, original: list[Any], patch: list[Any]) -> list[A
     changes, original, replace = _sorted_out(schema.merge_key, original, patch)
     if replace:
         return [_without_directives(item) for item in changes]
-    places: dict[Any, int] = {}
-    for number, other in enumerate(original):
-        places.setdefault(token(identity(other)), number)
+    places = _places(original, identity)
     for item in changes:
         if schema.merge_key not in item:
             raise _without_key(item, schema.merge_key)
@@ -359,20 +338,24 @@ def _are_maps(*lists: list[Any]) -> bool:
 
 def _merge_ordered(schema: Schema | None, key: str, original: Json, patch: Json, order: Any) -> None:
     """Merges a list and puts it into the order a $setElementOrder gives."""
-    if not isinstance(order, list):
-        raise PatchFailed(500, f"expected a []interface {{}}, but received a {_go_type(order)}")
+    _check_list(order)
     ours, theirs = original.get(key), patch.pop(key, None)
     if ours is None and theirs is None:
         return
     for found in (ours, theirs):
-        if found is not None and not isinstance(found, list):
-            raise PatchFailed(500, f"expected a []interface {{}}, but received a {_go_type(found)}")
+        if found is not None:
+            _check_list(found)
     by_key = schema is not None and schema.merge_key is not None and _are_maps(ours or [], theirs or [], order)
     identity = _identity(schema.merge_key) if by_key and schema is not None and schema.merge_key else _itself
     _check_order(theirs or [], order, identity)
     before = list(ours or [])
-    merged = _merge_value(schema, key, ours, theirs) if ours is not None and theirs is not None else theirs or ours
+    merged = _merge_value(schema, ours, theirs) if ours is not None and theirs is not None else theirs or ours
     original[key] = _in_order(_without_directives(merged), order, before, identity)
+
+
+def _check_list(value: Any) -> None:
+    if not isinstance(value, list):
+        raise PatchFailed(500, f"expected a []interface {{}}, but received a {go_type(value)}")
 
 
 def _check_order(patch: list[Any], order: list[Any], identity: Identity) -> None:
@@ -383,11 +366,8 @@ def _check_order(patch: list[Any], order: list[Any], identity: Identity) -> None
             continue
         known = token(identity(item))
         if wished.get(known, -1) <= at:
-            raise PatchFailed(
-                500,
-                f"The order in patch list:\n{go_text(patch)}\n"
-                f" doesn't match $setElementOrder list:\n{go_text(order)}\n",
-            )
+            lists = f"{go_text(patch)}\n doesn't match $setElementOrder list:\n{go_text(order)}\n"
+            raise PatchFailed(500, f"The order in patch list:\n{lists}")
         at = wished[known]
 
 
@@ -420,11 +400,6 @@ def _identity(merge_key: str) -> Identity:
 
 def _itself(item: Any) -> Any:
     return item
-
-
-def _go_type(value: Any) -> str:
-    names = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map[string]interface {}"}
-    return names.get(type(value), "[]interface {}")
 
 
 def _without_directives(value: Any) -> Any:
@@ -483,28 +458,24 @@ def _scalar_problem(form: str, value: Any) -> str:
     try:
         match form:
             case "quantity":
-                canonical_quantity(value if isinstance(value, str) else json.dumps(value))
+                scalars.canonical_quantity(value if isinstance(value, str) else json.dumps(value))
             case "time" if isinstance(value, str):
-                canonical_time(value)
+                scalars.canonical_time(value)
             case "microtime" if isinstance(value, str):
-                canonical_micro_time(value)
+                scalars.canonical_micro_time(value)
             case "time" | "microtime":
-                return f"json: cannot unmarshal {_json_word(value)} into Go value of type string"
+                return f"json: cannot unmarshal {json_type(value)} into Go value of type string"
             case "bytes" if isinstance(value, str):
-                check_base64(value)
+                scalars.check_base64(value)
             case "bytes" if not isinstance(value, list):
                 return f"cannot restore slice from {_kind_word(value)}"
             case "intstr" if isinstance(value, float):
                 return f"json: cannot unmarshal number {value} into Go value of type int32"
             case "intstr" if isinstance(value, bool) or not isinstance(value, int | str):
-                return f"json: cannot unmarshal {_json_word(value)} into Go value of type int32"
-    except ScalarError as problem:
+                return f"json: cannot unmarshal {json_type(value)} into Go value of type int32"
+    except scalars.ScalarError as problem:
         return f"error decoding from json: {problem}" if form == "bytes" else str(problem)
     return ""
-
-
-def _json_word(value: Any) -> str:
-    return {bool: "bool", dict: "object", list: "array"}.get(type(value), "number")
 
 
 def _first(problems: Iterable[str]) -> str:

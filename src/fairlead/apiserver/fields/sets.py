@@ -71,13 +71,7 @@ def _walk_fields(fields: Json, path: Path, out: Paths) -> None:
 
 
 def fields_of(paths: Paths) -> Tree:
-    tree: Tree = {}
-    for path in paths:
-        node = tree
-        for element in path:
-            node = node.setdefault(element, {})
-        node["."] = {}
-    return _bare(tree)
+    return _bare(nested(paths))
 
 
 def _bare(tree: Tree) -> Tree:
@@ -136,7 +130,7 @@ def difference(fields: Tree, gone: Tree) -> Tree:
 
 def in_order(paths: Paths) -> Iterator[Path]:
     """Members of a level first, then what lies below, each by name."""
-    yield from _level(nested(paths), ())
+    return _level(nested(paths), ())
 
 
 def _level(tree: Json, path: Path) -> Iterator[Path]:

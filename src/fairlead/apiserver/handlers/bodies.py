@@ -2,12 +2,9 @@
 
 from aiohttp import web
 
-from fairlead.apiserver.failures import (
-    bad_request,
-    unsupported_media_type,
-)
+from fairlead.apiserver.failures import bad_request, unsupported_media_type
 from fairlead.apiserver.heavy import Heavy
-from fairlead.apiserver.request import protobuf
+from fairlead.apiserver.request import media_types, protobuf
 from fairlead.apiserver.request.bodies import Sent, from_json, from_yaml
 from fairlead.apiserver.request.decoding import Unrecognized, not_an_object, unrecognized
 from fairlead.apiserver.request.options import DeleteOptions, parse_delete_options
@@ -15,31 +12,30 @@ from fairlead.apiserver.schema.shape import ParseError, kind_label
 
 MAX_BODY_BYTES = 3 << 20
 YAML_WEIGHT = 16  # how much longer YAML takes to read than JSON of its size
-JSON_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 
 
 async def sent_object(heavy: Heavy, request: web.Request, kind: str) -> Sent:
     """The body of a request; `kind` is what it should be."""
     raw = await request.read()
     content, run = request.content_type, heavy.run
-    if content == "application/json" or "Content-Type" not in request.headers:
+    if content == media_types.JSON or "Content-Type" not in request.headers:
         try:
             return await run(len(raw), from_json, raw)
         except ParseError as problem:
             raise unrecognized(kind, f"couldn't get version/kind; json parse error: {problem}", raw) from None
-    if content == "application/yaml":
+    if content == media_types.YAML:
         try:
             return await run(len(raw) * YAML_WEIGHT, from_yaml, raw)
         except ParseError as problem:
             raise unrecognized(kind, str(problem), raw) from None
-    if content == "application/vnd.kubernetes.protobuf":
+    if content == media_types.PROTOBUF:
         try:
             return Sent(await run(len(raw), protobuf.decode, raw), raw)
         except protobuf.Unregistered as problem:
             raise bad_request(f"{kind_label(problem.kind, problem.version, kind)}: {problem}") from None
         except protobuf.Malformed as problem:
             raise unrecognized(kind, str(problem), raw) from None
-    raise unsupported_media_type(JSON_TYPES)
+    raise unsupported_media_type(media_types.OBJECTS)
 
 
 async def delete_options(heavy: Heavy, request: web.Request) -> DeleteOptions:
@@ -58,16 +54,13 @@ async def delete_options(heavy: Heavy, request: web.Request) -> DeleteOptions:
 
 async def sent_patch(heavy: Heavy, request: web.Request) -> Sent:
     raw = await request.read()
-    run = heavy.run
     try:
-        match request.content_type:
-            case "application/apply-patch+yaml":
-                return await run(len(raw) * YAML_WEIGHT, from_yaml, raw)
-            case _:
-                return await run(len(raw), from_json, raw)
+        if request.content_type == media_types.APPLY_PATCH:
+            return await heavy.run(len(raw) * YAML_WEIGHT, from_yaml, raw)
+        return await heavy.run(len(raw), from_json, raw)
     except ParseError as problem:
         texts = {
-            "application/apply-patch+yaml": f"error decoding YAML: error converting YAML to JSON: {problem}",
-            "application/strategic-merge-patch+json": str(problem),
+            media_types.APPLY_PATCH: f"error decoding YAML: error converting YAML to JSON: {problem}",
+            media_types.STRATEGIC_MERGE_PATCH: str(problem),
         }
         raise bad_request(texts.get(request.content_type, f"error decoding patch: {problem}")) from None

@@ -5,8 +5,9 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fairlead.apiserver.registry.resources import Resource, Resources, Subresource
+from fairlead.apiserver.registry.resources import Resource, Resources
 from fairlead.apiserver.schema.custom import version_rank
+from fairlead.apiserver.schema.facts import Subresource
 
 # The order kubectl lists things in, and which version it prefers, follow from the order here.
 _PRIORITY = (
@@ -17,15 +18,11 @@ _PRIORITY = (
     "resource.k8s.io",
 )  # fmt: skip
 
-NOWHERE: Mapping[tuple[str, str], list[dict[str, Any]]] = {}
-AGGREGATED = ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList")
-
-
 Elsewhere = Mapping[tuple[str, str], list[dict[str, Any]]]
 """What other servers serve, by group and version: the resources of an APIResourceList."""
 
 
-def groups(resources: Resources, elsewhere: Elsewhere = NOWHERE) -> dict[str, list[str]]:
+def groups(resources: Resources, elsewhere: Elsewhere) -> dict[str, list[str]]:
     """Named groups with their versions, the preferred one first."""
     found: dict[str, list[str]] = {}
     for name, version in elsewhere:
@@ -54,7 +51,7 @@ def group(name: str, versions: list[str]) -> dict[str, Any]:
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
-def group_list(resources: Resources, elsewhere: Elsewhere = NOWHERE) -> dict[str, Any]:
+def group_list(resources: Resources, elsewhere: Elsewhere) -> dict[str, Any]:
     return {
         "kind": "APIGroupList",
         "apiVersion": "v1",
@@ -72,10 +69,7 @@ def resource_list(resources: Iterable[Resource], api_version: str) -> dict[str, 
             "kind": resource.kind,
             "verbs": list(resource.verbs),
         }
-        if resource.short_names:
-            entry["shortNames"] = list(resource.short_names)
-        if resource.categories:
-            entry["categories"] = list(resource.categories)
+        entry |= _other_names(resource)
         if resource.is_stored:
             entry["storageVersionHash"] = storage_hash(resource)
         listed.append(entry)
@@ -87,13 +81,18 @@ def resource_list(resources: Iterable[Resource], api_version: str) -> dict[str, 
                 "kind": sub.kind,
                 "verbs": list(sub.verbs),
             }
-            if sub.version and (sub.group, sub.version) != (resource.group, resource.version):
+            if (sub.group, sub.version) != (resource.group, resource.version):
                 subresource |= {"group": sub.group, "version": sub.version}
             listed.append(subresource)
     made: dict[str, Any] = {"kind": "APIResourceList"}
     if "/" in api_version:
         made["apiVersion"] = "v1"  # the core group's list does not say
     return made | {"groupVersion": api_version, "resources": listed}
+
+
+def _other_names(resource: Resource) -> dict[str, list[str]]:
+    names = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
+    return {key: listed for key, listed in names.items() if listed}
 
 
 def _in_order(resource: Resource) -> list[Subresource]:
@@ -112,32 +111,22 @@ def storage_hash(resource: Resource) -> str:
     return base64.b64encode(digest[:8]).decode()
 
 
-def aggregated(resources: Resources, *, core: bool, elsewhere: Elsewhere = NOWHERE) -> dict[str, Any]:
+def aggregated(resources: Resources, *, core: bool, elsewhere: Elsewhere) -> dict[str, Any]:
     named = {"": ["v1"]} if core else groups(resources, elsewhere)
+    in_order = sorted(resources, key=lambda each: each.plural)
     items = []
     for name, versions in named.items():
-        items.append(
-            {
-                "metadata": {"name": name} if name else {},
-                "versions": [
-                    {
-                        "version": version,
-                        "resources": [
-                            _discovered(each)
-                            for each in sorted(resources, key=lambda each: each.plural)
-                            if each.group == name and each.version == version
-                        ]
-                        + discovered_elsewhere(name, version, elsewhere.get((name, version), [])),
-                        "freshness": "Current",
-                    }
-                    for version in versions
-                ],
-            }
-        )
-    return {"kind": AGGREGATED[2], "apiVersion": f"{AGGREGATED[0]}/{AGGREGATED[1]}", "metadata": {}, "items": items}
+        listed = []
+        for version in versions:
+            here = [_discovered(each) for each in in_order if (each.group, each.version) == (name, version)]
+            there = _discovered_elsewhere(name, version, elsewhere.get((name, version), []))
+            listed.append({"version": version, "resources": here + there, "freshness": "Current"})
+        items.append({"metadata": {"name": name} if name else {}, "versions": listed})
+    head = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}}
+    return {**head, "items": items}
 
 
-def discovered_elsewhere(group: str, version: str, listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _discovered_elsewhere(group: str, version: str, listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The resources another server serves, in the aggregated form, without subresources."""
     return [
         {
@@ -161,19 +150,12 @@ def _discovered(resource: Resource) -> dict[str, Any]:
         "singularResource": resource.singular,
         "verbs": list(resource.verbs),
     }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
+    entry |= _other_names(resource)
     if resource.subresources:
         entry["subresources"] = [
             {
                 "subresource": sub.name,
-                "responseKind": {
-                    "group": sub.group or resource.group,
-                    "version": sub.version or resource.version,
-                    "kind": sub.kind,
-                },
+                "responseKind": {"group": sub.group, "version": sub.version, "kind": sub.kind},
                 "verbs": list(sub.verbs),
             }
             for sub in _in_order(resource)

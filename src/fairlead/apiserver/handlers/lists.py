@@ -47,7 +47,7 @@ class ContinueToken(msgspec.Struct, frozen=True, rename={"version": "v", "revisi
 def selected(resource: Resource, query: Mapping[str, str]) -> Matches | None:
     """The query's selectors as one predicate; None where there are none."""
     custom = resource.custom.selectable(resource.version) if resource.custom is not None else ()
-    known = _ALWAYS | resource.strategy.field_names_in(resource.group)
+    known = _ALWAYS | resource.strategy.field_names(resource.group)
     known |= frozenset(path.lstrip(".") for path in custom)
     labels = label_selector(query.get("labelSelector", ""))
     fields = parse_fields(query.get("fieldSelector", ""))
@@ -198,13 +198,12 @@ def _read_token(token: str, newest: int) -> tuple[int, str]:
     refused = "invalid continue token: continue key is not valid"
     try:
         packed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        parsed = parse(packed).value
-        found = msgspec.convert(parsed, ContinueToken)
-    except (ValueError, msgspec.ValidationError) as problem:
-        if isinstance(problem, ParseError):
-            raise bad_request(f"{refused}: {problem}") from None
-        if isinstance(problem, msgspec.ValidationError):
-            raise bad_request(f"{refused}: server does not recognize this encoded version ") from None
+        found = msgspec.convert(parse(packed).value, ContinueToken)
+    except ParseError as problem:
+        raise bad_request(f"{refused}: {problem}") from None
+    except msgspec.ValidationError:
+        raise bad_request(f"{refused}: server does not recognize this encoded version ") from None
+    except ValueError:
         raise bad_request(f"{refused}: illegal base64 data at input byte 0") from None
     if found.version != "meta.k8s.io/v1":
         raise bad_request(f"{refused}: server does not recognize this encoded version {found.version}")

@@ -5,7 +5,7 @@ import msgspec
 from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.schema import openapi2
-from fairlead.apiserver.schema.facts import load, openapi_v3
+from fairlead.apiserver.schema.facts import load
 
 
 class Schemas:
@@ -13,19 +13,23 @@ class Schemas:
         self._rest = rest
         self._kept: dict[tuple[str, str], bytes] = {}
 
+    def _versions(self) -> list[tuple[str, str]]:
+        return sorted({(each.group, each.version) for each in self._rest.resources})
+
     def index(self) -> JsonObject:
         paths = {}
-        for group, version in sorted({(each.group, each.version) for each in self._rest.resources}):
+        for group, version in self._versions():
             path = f"apis/{group}/{version}" if group else f"api/{version}"
             paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={self._rest.store.revision:X}"}
         return {"paths": paths}
 
     def document(self, group: str, version: str) -> bytes:
-        if (group, version) not in self._kept:
-            if any(each.custom for each in self._rest.resources if (each.group, each.version) == (group, version)):
-                return msgspec.json.encode(self._of(group, version))
-            self._kept[group, version] = msgspec.json.encode(self._of(group, version))
-        return self._kept[group, version]
+        known = self._kept.get((group, version))
+        if known is None:
+            known = msgspec.json.encode(self._of(group, version))
+            if not any(each.custom for each in self._rest.resources if (each.group, each.version) == (group, version)):
+                self._kept[group, version] = known
+        return known
 
     def _of(self, group: str, version: str) -> JsonObject:
         custom = [
@@ -34,23 +38,19 @@ class Schemas:
             if each.custom is not None and (each.group, each.version) == (group, version)
         ]
         if not custom:
-            return explainable(openapi_v3(group, version))
-        whole: JsonObject = {
-            "openapi": "3.0.0",
-            "info": {"title": "Kubernetes", "version": version},
-            "paths": {},
-            "components": {"schemas": {}},
-        }
+            return explainable(load().openapi_v3(group, version))
+        paths: JsonObject = {}
+        schemas: JsonObject = {}
         for document in custom:
-            whole["paths"] |= document["paths"]
-            whole["components"]["schemas"] |= document["components"]["schemas"]
-        return whole
+            paths |= document["paths"]
+            schemas |= document["components"]["schemas"]
+        about = {"title": "Kubernetes", "version": version}
+        return {"openapi": "3.0.0", "info": about, "paths": paths, "components": {"schemas": schemas}}
 
     def older(self) -> bytes:
         """All that is served, in OpenAPI v2."""
-        versions = sorted({(each.group, each.version) for each in self._rest.resources})
         major, minor, *_ = load().kubernetes.split(".")
-        made = openapi2.document(f"{major}.{minor}", (self._of(*each) for each in versions))
+        made = openapi2.document(f"{major}.{minor}", (self._of(*each) for each in self._versions()))
         return msgspec.json.encode(made)
 
 

@@ -23,7 +23,8 @@ from fairlead.apiserver.registry.rest import Rest, check_name, check_namespace
 from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.decoding import Undecodable, read_as, unusable_patch
 from fairlead.apiserver.request.options import Options, parse_delete_options
-from fairlead.apiserver.request.selectors import labels_match
+from fairlead.apiserver.request.selectors import expression_text, labels_match
+from fairlead.apiserver.schema.custom import read_path, set_path
 from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_label
 from fairlead.apiserver.validation import errors as field
 from fairlead.cluster.clock import rfc3339
@@ -43,7 +44,7 @@ def scale_of(resource: Resource, thing: JsonObject) -> JsonObject:
     if resource.custom is not None:
         paths = resource.custom.scale(resource.version)
         assert paths is not None
-        replicas, current, selector = (resource.custom.at(thing, path) if path else None for path in paths)
+        replicas, current, selector = (read_path(thing, path) if path else None for path in paths)
         text = selector or ""
     else:
         replicas = thing["spec"].get("replicas", 0)
@@ -74,7 +75,7 @@ def with_scale(resource: Resource, thing: JsonObject, sent: Any, *, patched: boo
     if resource.custom is not None:
         paths = resource.custom.scale(resource.version)
         assert paths is not None
-        resource.custom.put(changed, paths[0], replicas)
+        set_path(changed, paths[0], replicas)
     else:
         changed["spec"]["replicas"] = replicas
     version = (scale.get("metadata") or {}).get("resourceVersion")
@@ -141,23 +142,14 @@ def _replicas_path(resource: Resource) -> tuple[str, ...]:
     return tuple(f"f:{part}" for part in path.lstrip(".").split("."))
 
 
-def selector_text(selector: Mapping[str, Any] | None, *, is_map: bool = False) -> str:
+def selector_text(selector: Mapping[str, Any] | None, *, is_map: bool) -> str:
     """A selector as `kubectl -l` takes it."""
     if not selector:
         return ""
     pairs = selector if is_map else selector.get("matchLabels") or {}
     parts = [f"{key}={value}" for key, value in pairs.items()]
-    for each in () if is_map else selector.get("matchExpressions") or ():
-        values = ",".join(sorted(each.get("values") or ()))
-        match each["operator"]:
-            case "In":
-                parts.append(f"{each['key']} in ({values})")
-            case "NotIn":
-                parts.append(f"{each['key']} notin ({values})")
-            case "Exists":
-                parts.append(each["key"])
-            case "DoesNotExist":
-                parts.append(f"!{each['key']}")
+    expressions = () if is_map else selector.get("matchExpressions") or ()
+    parts += [expression_text({**each, "values": sorted(each.get("values") or ())}) for each in expressions]
     return ",".join(sorted(parts))
 
 

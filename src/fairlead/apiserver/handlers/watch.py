@@ -79,7 +79,7 @@ class Watching:
                 await self._rest.ready(self._resource, *(entry for _, entry in there))
                 await self._store.settled()
                 for batch in _batches(there, lambda item: len(item[1].body)):
-                    if first := [self._line("ADDED", entry) for key, entry in batch if self._is_selected(key, entry)]:
+                    if first := [self._line("ADDED", entry) for _, entry in batch if self._does_match(entry)]:
                         yield b"".join(first)
             except Failure as failure:
                 yield _error(failure)
@@ -128,9 +128,6 @@ class Watching:
         if resource.custom is None:
             return False
         return self._rest.resources.find(resource.group, resource.version, resource.plural) is not resource
-
-    def _is_selected(self, key: str, entry: Entry) -> bool:
-        return key.startswith(self._prefix) and self._does_match(entry)
 
     def _does_match(self, entry: Entry) -> bool:
         return self._matches is None or self._matches(entry.labels, self._rest.fields(self._resource, entry))

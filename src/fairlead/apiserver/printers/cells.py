@@ -6,12 +6,8 @@ Only those between an object's name and its age.
 from typing import Any
 
 from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.printers.texts import NONE, UNKNOWN, few
 from fairlead.apiserver.registry.autoscalers import METRICS, kept_metrics
-
-NONE = "<none>"
-UNKNOWN = "<unknown>"
-_MOST_METRICS = 2
-_MOST_HOSTS = 3
 
 
 def autoscaler(thing: JsonObject) -> list[Any]:
@@ -43,8 +39,7 @@ def _targets(metrics: list[JsonObject], seen: list[JsonObject]) -> str:
     if not metrics:
         return NONE
     shown = [_target(metric, seen[number] if number < len(seen) else {}) for number, metric in enumerate(metrics)]
-    text = ", ".join(shown[:_MOST_METRICS])
-    return text if len(shown) <= _MOST_METRICS else f"{text} + {len(shown) - _MOST_METRICS} more..."
+    return few(shown, 2, ", ")
 
 
 def _target(metric: JsonObject, seen: JsonObject) -> str:
@@ -70,20 +65,16 @@ def scale(thing: JsonObject) -> list[Any]:
 
 
 def balanced(thing: JsonObject) -> list[str]:
-    """The addresses of a load balancer, as a Service's column has them."""
+    """The addresses of a load balancer."""
     found = ((thing.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-    return sorted({address for place in found if (address := place.get("ip") or place.get("hostname"))})
+    return [place.get("ip") or place.get("hostname") or "" for place in found]
 
 
 def ingress(thing: JsonObject) -> list[Any]:
     spec = thing["spec"]
     hosts = [rule["host"] for rule in spec.get("rules") or () if rule.get("host")]
-    shown = ",".join(hosts[:_MOST_HOSTS]) or "*"
-    if len(hosts) > _MOST_HOSTS:
-        shown = f"{shown} + {len(hosts) - _MOST_HOSTS} more..."
-    balanced = ((thing.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-    addresses = ",".join(place.get("ip") or place.get("hostname") or "" for place in balanced)
-    return [spec.get("ingressClassName") or NONE, shown, addresses, "80, 443" if spec.get("tls") else "80"]
+    ports = "80, 443" if spec.get("tls") else "80"
+    return [spec.get("ingressClassName") or NONE, few(hosts) or "*", ",".join(balanced(thing)), ports]
 
 
 def api_service(thing: JsonObject) -> list[Any]:

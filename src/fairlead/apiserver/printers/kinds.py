@@ -7,7 +7,7 @@ from typing import Any
 
 from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.printers import cells, pods, storage, workloads
-from fairlead.apiserver.printers.texts import NONE, UNKNOWN, Cells, Column, age, born, labels
+from fairlead.apiserver.printers.texts import NONE, UNKNOWN, Cells, Column, age, born, few, labels
 
 
 def _service(thing: JsonObject, now: datetime) -> list[Any]:
@@ -15,7 +15,8 @@ def _service(thing: JsonObject, now: datetime) -> list[Any]:
     kind = spec.get("type", "ClusterIP")
     external = ",".join(spec.get("externalIPs") or ()) or NONE
     if kind == "LoadBalancer":
-        external = ",".join([*cells.balanced(thing), *(spec.get("externalIPs") or ())]) or "<pending>"
+        balanced = sorted(set(filter(None, cells.balanced(thing))))
+        external = ",".join([*balanced, *(spec.get("externalIPs") or ())]) or "<pending>"
     elif kind == "ExternalName":
         external = spec.get("externalName", "")
     ports = ",".join(
@@ -72,22 +73,10 @@ def _event(thing: JsonObject, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def _slice(thing: JsonObject, now: datetime) -> list[Any]:
+def _slice(thing: JsonObject) -> list[Any]:
     ports = [str(each.get("port", "*")) for each in thing.get("ports") or ()]
     hosts = [address for each in thing.get("endpoints") or () for address in each.get("addresses") or ()]
-    return [
-        thing["metadata"]["name"],
-        thing.get("addressType", ""),
-        _few(ports, "<unset>"),
-        _few(hosts, "<unset>"),
-        born(thing, now),
-    ]
-
-
-def _few(values: list[str], none: str) -> str:
-    if not values:
-        return none
-    return ",".join(values) if len(values) <= 3 else f"{','.join(values[:3])} + {len(values) - 3} more..."
+    return [thing.get("addressType", ""), few(ports) or "<unset>", few(hosts) or "<unset>"]
 
 
 def _binding(thing: JsonObject, now: datetime) -> list[Any]:
@@ -113,14 +102,7 @@ def _printer(columns: str, cells: Cells) -> tuple[list[Column], Cells]:
 
 
 def _simple(*cells: Callable[[JsonObject], Any]) -> Cells:
-    def printed(thing: JsonObject, now: datetime) -> list[Any]:
-        return [thing["metadata"]["name"], *(cell(thing) for cell in cells), born(thing, now)]
-
-    return printed
-
-
-def _created(thing: JsonObject, now: datetime) -> list[Any]:
-    return [thing["metadata"]["name"], thing["metadata"].get("creationTimestamp")]
+    return lambda thing, now: [thing["metadata"]["name"], *(cell(thing) for cell in cells), born(thing, now)]
 
 
 def _priority_class(thing: JsonObject, now: datetime) -> list[Any]:
@@ -142,9 +124,7 @@ def _endpoints(thing: JsonObject) -> str:
         hosts = [each["ip"] for each in subset.get("addresses") or ()]
         ports = subset.get("ports") or ()
         listed += [f"{host}:{port['port']}" for port in ports for host in hosts] if ports else hosts
-    if not thing.get("subsets"):
-        return NONE
-    return ",".join(listed) if len(listed) <= 3 else f"{','.join(listed[:3])} + {len(listed) - 3} more..."
+    return few(listed) if thing.get("subsets") else NONE
 
 
 def _claim_state(thing: JsonObject) -> str:
@@ -189,6 +169,12 @@ def _holder(thing: JsonObject) -> str:
     return str((thing.get("spec") or {}).get("holderIdentity", ""))
 
 
+def _created(thing: JsonObject, now: datetime) -> list[Any]:
+    return [thing["metadata"]["name"], thing["metadata"].get("creationTimestamp")]
+
+
+# Of a kind that has no columns of its own.
+CREATED = _printer("Name Created_At:date", _created)
 _REPLICAS = "Name Desired:integer Current:integer Ready:integer Age Containers! Images! Selector!"
 _BOUND = "Name Role Age Users! Groups! ServiceAccounts!"
 PRINTERS: dict[str, tuple[list[Column], Cells]] = {
@@ -232,7 +218,7 @@ PRINTERS: dict[str, tuple[list[Column], Cells]] = {
     "policy/poddisruptionbudgets": _printer(
         "Name Min_Available Max_Unavailable Allowed_Disruptions:integer Age", workloads.budget
     ),
-    "discovery.k8s.io/endpointslices": _printer("Name AddressType Ports Endpoints Age", _slice),
+    "discovery.k8s.io/endpointslices": _printer("Name AddressType Ports Endpoints Age", _several(_slice)),
     "coordination.k8s.io/leases": _printer("Name Holder Age", _simple(_holder)),
     "scheduling.k8s.io/priorityclasses": _printer(
         "Name Value:integer Global-Default:boolean Age PreemptionPolicy", _priority_class
@@ -283,5 +269,5 @@ PRINTERS: dict[str, tuple[list[Column], Cells]] = {
     "storage.k8s.io/volumeattributesclasses": _printer(
         "Name DriverName Age", _simple(lambda thing: thing.get("driverName", ""))
     ),
-    "apiextensions.k8s.io/customresourcedefinitions": _printer("Name Created_At:date", _created),
+    "apiextensions.k8s.io/customresourcedefinitions": CREATED,
 }

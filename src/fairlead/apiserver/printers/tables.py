@@ -5,25 +5,26 @@ one print name and age. Also the partial forms: metadata alone.
 """
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from fairlead.apiserver.failures import Failure, bad_request
 from fairlead.apiserver.json_values import JsonObject
-from fairlead.apiserver.printers.kinds import PRINTERS
+from fairlead.apiserver.printers.kinds import CREATED, PRINTERS
 from fairlead.apiserver.printers.texts import UNKNOWN, Cells, Column, age
 from fairlead.apiserver.registry import autoscalers
 from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.request import media_types
+from fairlead.apiserver.schema.custom import read_path
 from fairlead.apiserver.schema.scalars import ScalarError, canonical_time
 
 FORMS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
-SERVED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 
 
 class TableForm:
     """The form that `as=` of the Accept header names."""
 
-    def __init__(self, form: str, resource: Resource, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, form: str, resource: Resource, now: Callable[[], datetime]) -> None:
         self._form = form
         self._resource = resource
         self._now = now
@@ -38,16 +39,17 @@ class TableForm:
             kind, *parameters = (piece.strip() for piece in part.split(";"))
             named = dict(piece.split("=", 1) for piece in parameters if "=" in piece)
             form = named.get("as")
-            if kind not in ("application/json", "*/*", *SERVED[1:]):
+            if kind not in ("*/*", *media_types.OBJECTS):
                 continue
             known = True
-            if form in FORMS and (named.get("g"), named.get("v")) == ("meta.k8s.io", "v1") and kind != SERVED[2]:
+            is_meta = (named.get("g"), named.get("v")) == ("meta.k8s.io", "v1")
+            if form in FORMS and is_meta and kind != media_types.PROTOBUF:
                 return TableForm(form, resource, now)
-            if form is None and kind not in SERVED[1:]:
+            if form is None and kind in (media_types.JSON, "*/*"):
                 return None
             if form is None and accept.count(",") == 0:
                 return None  # an Accept of protobuf or YAML alone is answered in JSON
-        listed = ", ".join(SERVED)
+        listed = ", ".join(media_types.OBJECTS)
         if known:
             raise Failure(406, "NotAcceptable", f"only the following media types are accepted: {listed}")
         text = f"406: Not Acceptable\n\nAvailable representations: {listed}"
@@ -57,12 +59,13 @@ class TableForm:
         """A bookmark in this form: it has a version, and its cells are blank."""
         if self._form != "Table":
             return _partial(thing)
-        made: JsonObject = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
-        made["metadata"] = {"resourceVersion": thing["metadata"]["resourceVersion"]}
-        made["columnDefinitions"] = None
-        bare = {"metadata": thing["metadata"], "kind": thing["kind"], "apiVersion": thing["apiVersion"]}
-        made["rows"] = [{"cells": self._bare_cells(), "object": _partial(bare)}]
-        return made
+        return {
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"resourceVersion": thing["metadata"]["resourceVersion"]},
+            "columnDefinitions": None,
+            "rows": [{"cells": self._bare_cells(), "object": _partial(thing)}],
+        }
 
     def _bare_cells(self) -> list[Any]:
         columns, cells = columns_of(self._resource)
@@ -73,7 +76,7 @@ class TableForm:
 
     def one(self, thing: JsonObject, query: Mapping[str, str], with_columns: bool) -> JsonObject:
         if self._form == "PartialObjectMetadataList":
-            raise self._not_a("list")
+            raise self._not_acceptable(is_list=False)
         if self._form != "Table":
             return _partial(thing)
         table = self._table([thing], {"resourceVersion": thing["metadata"].get("resourceVersion", "")}, query)
@@ -83,25 +86,17 @@ class TableForm:
 
     def many(self, things: list[JsonObject], metadata: JsonObject, query: Mapping[str, str]) -> JsonObject:
         if self._form == "PartialObjectMetadata":
-            raise self._not_a("")
-        if self._form != "Table":
-            items = [_partial(thing) for thing in things]
-            return {
-                "kind": "PartialObjectMetadataList",
-                "apiVersion": "meta.k8s.io/v1",
-                "metadata": metadata,
-                "items": items or None,
-            }
-        return self._table(things, metadata, query)
+            raise self._not_acceptable(is_list=True)
+        if self._form == "Table":
+            return self._table(things, metadata, query)
+        items = [_partial(thing) for thing in things] or None
+        return {"kind": self._form, "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items}
 
-    def _not_a(self, list_suffix: str) -> Failure:
+    def _not_acceptable(self, *, is_list: bool) -> Failure:
         package = self._resource.group.partition(".")[0] or "core"
-        about = "is not a list" if list_suffix else "is a list"
-        kind = f"*{package}.{self._resource.kind}{'' if list_suffix else 'List'}"
-        if self._resource.custom is not None:
-            kind = f"*unstructured.Unstructured{'' if list_suffix else 'List'}"
-        text = f"you requested {self._form}, but the requested object {about} ({kind})"
-        return Failure(406, "NotAcceptable", text)
+        kind = f"{package}.{self._resource.kind}" if self._resource.custom is None else "unstructured.Unstructured"
+        about = f"is a list (*{kind}List)" if is_list else f"is not a list (*{kind})"
+        return Failure(406, "NotAcceptable", f"you requested {self._form}, but the requested object {about}")
 
     def _table(self, things: list[JsonObject], metadata: JsonObject, query: Mapping[str, str]) -> JsonObject:
         columns, cells = columns_of(self._resource)
@@ -152,12 +147,7 @@ def _partial(thing: JsonObject) -> JsonObject:
 def columns_of(resource: Resource) -> tuple[list[Column], Cells]:
     if resource.custom is not None:
         return _custom(resource)
-    found = PRINTERS.get(resource.storage_key)
-    if found is None:
-        return [("Name", "string", 0), ("Created At", "date", 0)], lambda thing, now: [
-            thing["metadata"]["name"], thing["metadata"].get("creationTimestamp"),
-        ]  # fmt: skip
-    return found
+    return PRINTERS.get(resource.storage_key, CREATED)
 
 
 def _date(text: str, now: datetime) -> str:
@@ -173,12 +163,11 @@ def _custom(resource: Resource) -> tuple[list[Column], Cells]:
     printed = resource.custom.printer_columns(resource.version)
     columns: list[Column] = [("Name", "string", 0)]
     columns += [(each.name, each.type, each.priority) for each in printed]
-    custom = resource.custom
 
     def cells(thing: JsonObject, now: datetime) -> list[Any]:
         row: list[Any] = [thing["metadata"]["name"]]
         for each in printed:
-            value = custom.at(thing, each.path)
+            value = read_path(thing, each.path)
             if each.type == "date":
                 value = _date(value, now) if isinstance(value, str) else UNKNOWN if value is None else value
             elif isinstance(value, dict | list):

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.request.selectors import expression_text
 
 Column = tuple[str, str, int]
 Cells = Callable[[JsonObject, datetime], list[Any]]
@@ -27,22 +28,17 @@ def duration(seconds: int) -> str:
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if seconds < 120:
         return f"{seconds}s"
-    if minutes < 10:
-        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
     if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+        return _two_units(minutes, "m", seconds % 60, "s", most=9)
     if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+        return _two_units(hours, "h", minutes % 60, "m")
     if days < 730:
-        return f"{days}d"
-    years = days // 365
-    if years < 8:
-        return f"{years}y{days % 365}d" if days % 365 else f"{years}y"
-    return f"{years}y"
+        return _two_units(days, "d", hours % 24, "h")
+    return _two_units(days // 365, "y", days % 365, "d")
+
+
+def _two_units(large: int, unit: str, small: int, small_unit: str, most: int = 7) -> str:
+    return f"{large}{unit}{small}{small_unit}" if small and large <= most else f"{large}{unit}"
 
 
 def born(thing: JsonObject, now: datetime) -> str:
@@ -55,12 +51,15 @@ def labels(selector: JsonObject | None) -> str:
         return NONE
     pairs = selector.get("matchLabels", {}) if "matchLabels" in selector or "matchExpressions" in selector else selector
     parts = [f"{key}={value}" for key, value in sorted(pairs.items())]
-    for each in selector.get("matchExpressions") or [] if isinstance(selector.get("matchExpressions"), list) else []:
-        values = ",".join(each.get("values") or ())
-        key = each["key"]
-        shown = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
-        parts.append(shown.get(each["operator"], key))
+    expressions = selector.get("matchExpressions")
+    parts += map(expression_text, expressions if isinstance(expressions, list) else ())
     return ",".join(parts) or NONE
+
+
+def few(values: list[str], most: int = 3, by: str = ",") -> str:
+    """The first ones, and how many more there are."""
+    shown = by.join(values[:most])
+    return shown if len(values) <= most else f"{shown} + {len(values) - most} more..."
 
 
 def containers(spec: JsonObject) -> list[str]:

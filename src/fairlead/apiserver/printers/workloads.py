@@ -48,31 +48,18 @@ def stateful_set(thing: JsonObject, now: datetime) -> list[Any]:
 def job_row(thing: JsonObject, now: datetime) -> list[Any]:
     spec, status = thing["spec"], thing.get("status") or {}
     completions, parallelism = spec.get("completions"), spec.get("parallelism", 1)
-    if completions is not None:
-        done = f"{status.get('succeeded', 0)}/{completions}"
-    else:
-        done = (
-            f"{status.get('succeeded', 0)}/1 of {parallelism}" if parallelism > 1 else f"{status.get('succeeded', 0)}/1"
-        )
+    done = f"{status.get('succeeded', 0)}/{1 if completions is None else completions}"
+    if completions is None and parallelism > 1:
+        done += f" of {parallelism}"
     took = ""
     if status.get("startTime"):
         end = datetime.fromisoformat(status["completionTime"]) if status.get("completionTime") else now
         took = duration(int((end - datetime.fromisoformat(status["startTime"])).total_seconds()))
-    conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
-    state = "Running"
-    for name, shown in (("Complete", "Complete"), ("Failed", "Failed")):
-        if conditions.get(name) == "True":
-            state = shown
-            break
-    else:
-        if thing["metadata"].get("deletionTimestamp"):
-            state = "Terminating"
-        elif conditions.get("Suspended") == "True":
-            state = "Suspended"
-        elif conditions.get("FailureTarget") == "True":
-            state = "FailureTarget"
-        elif conditions.get("SuccessCriteriaMet") == "True":
-            state = "SuccessCriteriaMet"
+    states = {each["type"] for each in status.get("conditions") or () if each["status"] == "True"}
+    if thing["metadata"].get("deletionTimestamp"):
+        states.add("Terminating")
+    order = ("Complete", "Failed", "Terminating", "Suspended", "FailureTarget", "SuccessCriteriaMet")
+    state = next((each for each in order if each in states), "Running")
     return [
         thing["metadata"]["name"], state, done, took, born(thing, now), *containers(spec["template"]["spec"]),
         labels(spec.get("selector")),
@@ -103,9 +90,7 @@ def revision(thing: JsonObject, now: datetime) -> list[Any]:
     shown = NONE
     if owner is not None:
         group = owner["apiVersion"].rpartition("/")[0]
-        shown = (
-            f"{owner['kind'].lower()}.{group}/{owner['name']}" if group else f"{owner['kind'].lower()}/{owner['name']}"
-        )
+        shown = f"{owner['kind'].lower()}{f'.{group}' if group else ''}/{owner['name']}"
     return [thing["metadata"]["name"], shown, thing.get("revision", 0), born(thing, now)]
 
 

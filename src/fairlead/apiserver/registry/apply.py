@@ -7,7 +7,7 @@ import msgspec
 
 from fairlead.apiserver.failures import Failure, bad_request
 from fairlead.apiserver.fields.elements import ApplyError, element_of, element_text
-from fairlead.apiserver.json_values import go_text
+from fairlead.apiserver.json_values import go_text, go_type, json_type
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.schema.shape import Schema
 from fairlead.apiserver.validation.errors import below, some
@@ -23,10 +23,9 @@ def check(resource: Resource, applied: Any) -> None:
 def check_as(schema: Schema, api_version: str, expected: str, applied: Any) -> None:
     """A Failure where it is not an object of this kind, or has what the kind does not have."""
     if not isinstance(applied, dict):
-        kind = {list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(applied), "number")
         raise bad_request(
             "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
-            f"{kind} into Go value of type map[string]interface {{}}"
+            f"{json_type(applied)} into Go value of type map[string]interface {{}}"
         )
     version, kind = applied.get("apiVersion") or "", applied.get("kind") or ""
     if (version, kind) != (api_version, expected):
@@ -50,24 +49,16 @@ def _complaints(schema: Schema, value: Any, path: str) -> Iterator[str]:
     if value is None or form in _OPEN:
         return
     match form:
-        case "object":
+        case "object" | "map":
             if not isinstance(value, dict):
                 yield f"{path}: expected map, got {_plain(value)}"
                 return
-            struct = schema.struct
             for key, inner in sorted(value.items()):
                 child = schema.child(key)
                 if child is not None:
                     yield from _complaints(child, inner, below(path, f".{key}"))
-                elif struct is not None and not struct.open:
+                elif schema.struct is not None and not schema.struct.open:
                     yield f"{path}.{key}: field not declared in schema"
-        case "map":
-            if not isinstance(value, dict):
-                yield f"{path}: expected map, got {_plain(value)}"
-                return
-            for key, inner in sorted(value.items()):
-                if schema.items is not None:
-                    yield from _complaints(schema.items, inner, below(path, f".{key}"))
         case "list":
             if not isinstance(value, list):
                 yield f"{path}: expected list, got {_plain(value)}"
@@ -76,13 +67,13 @@ def _complaints(schema: Schema, value: Any, path: str) -> Iterator[str]:
                 yield from _items(schema, schema.items, value, path)
         case _ if form in _NUMBERS:
             if isinstance(value, bool) or not isinstance(value, int | float):
-                yield f"{path}: expected numeric (int or float), got {_type(value)}"
+                yield f"{path}: expected numeric (int or float), got {go_type(value)}"
         case "bool" | "boolean":
             if not isinstance(value, bool):
                 yield f"{path}: expected boolean, got {_plain(value)}"
         case "string" | "bytes" | "time" | "microtime":
             if not isinstance(value, str):
-                yield f"{path}: expected string, got {_go(value)}"
+                yield f"{path}: expected string, got &value.valueUnstructured{{Value:{_go_value(value)}}}"
         case "quantity":
             if isinstance(value, dict | list):
                 yield f"{path}: expected any scalar, got {_plain(value)}"
@@ -108,15 +99,6 @@ def _items(schema: Schema, inner: Schema, value: list[Any], path: str) -> Iterat
 
 def _plain(value: Any) -> str:
     return f"&{{{go_text(value)}}}"
-
-
-def _type(value: Any) -> str:
-    names = {str: "string", bool: "bool", dict: "map[string]interface {}", list: "[]interface {}"}
-    return names.get(type(value), "<nil>")
-
-
-def _go(value: Any) -> str:
-    return f"&value.valueUnstructured{{Value:{_go_value(value)}}}"
 
 
 def _go_value(value: Any) -> str:

@@ -12,8 +12,8 @@ import msgspec
 
 from fairlead.apiserver.admission.client import CallFailed
 from fairlead.apiserver.failures import Failure
-from fairlead.apiserver.json_values import JsonObject
-from fairlead.apiserver.schema.custom import CustomKind, go_type
+from fairlead.apiserver.json_values import JsonObject, go_type
+from fairlead.apiserver.schema.custom import CustomKind
 from fairlead.apiserver.schema.shape import ParseError, parse
 from fairlead.apiserver.validation import metadata as rules
 

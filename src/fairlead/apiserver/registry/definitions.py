@@ -17,7 +17,7 @@ class Definitions:
     def __init__(self, reader: Reader, clock: Clock) -> None:
         self._reader = reader
         self._clock = clock
-        self._served: dict[str, CustomKind] = {}
+        self._served: dict[tuple[str, str], CustomKind] = {}
         for _, entry in reader.store.items(PLACE):
             self._serve(msgspec.json.decode(entry.body))
 
@@ -32,7 +32,7 @@ class Definitions:
 
     def _is_taken(self, thing: JsonObject) -> bool:
         """Whether the definition names objects that the server has itself: it is stored, and never served."""
-        return self._reader.resources.is_built_in(thing["spec"]["group"], thing["spec"]["names"]["plural"])
+        return self._reader.resources.is_built_in(*_place(thing))
 
     def _accept(self, resource: Resource, thing: JsonObject) -> None:
         """Say that its names are accepted and that it is served, as the controllers of a real server do."""
@@ -53,21 +53,22 @@ class Definitions:
     def _serve(self, thing: JsonObject) -> None:
         if self._is_taken(thing):
             return
-        spec = thing["spec"]
-        place = f"{spec['group']}/{spec['names']['plural']}"
+        place = _place(thing)
         known = self._served.get(place)
-        if known is not None and known.definition["spec"] == spec:
+        if known is not None and known.definition["spec"] == thing["spec"]:
             return  # only its status has changed
-        if known is not None:
-            self._reader.versions.forget(known)
-        kind = CustomKind(thing, since=int(thing["metadata"]["resourceVersion"]))
-        self._served[place] = kind
-        self._reader.resources.define(kind, spec["group"], spec["names"]["plural"])
+        self._forget(thing)
+        kind = self._served[place] = CustomKind(thing, since=int(thing["metadata"]["resourceVersion"]))
+        self._reader.resources.define(kind, *place)
 
     def _forget(self, thing: JsonObject) -> None:
-        spec = thing["spec"]
-        place = f"{spec['group']}/{spec['names']['plural']}"
+        place = _place(thing)
         known = self._served.pop(place, None)
         if known is not None:
             self._reader.versions.forget(known)
-        self._reader.resources.define(None, spec["group"], spec["names"]["plural"])
+        self._reader.resources.define(None, *place)
+
+
+def _place(thing: JsonObject) -> tuple[str, str]:
+    """The group and the plural of what a definition defines."""
+    return thing["spec"]["group"], thing["spec"]["names"]["plural"]

@@ -1,7 +1,5 @@
 """Whether an object may be written: validation and warnings."""
 
-from collections.abc import Iterable
-
 from fairlead.apiserver.failures import invalid
 from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.attributes import Write
@@ -13,11 +11,16 @@ from fairlead.apiserver.validation import warnings
 
 def judge(write: Write, thing: JsonObject, old: JsonObject | None, *, has_empty: bool) -> None:
     """Raises a Failure where it is invalid; warns of what is valid and discouraged."""
-    _check(write.resource, thing, old, write.subresource)
-    for text in _warnings(write.resource, thing, old, write.subresource):
+    resource, subresource = write.resource, write.subresource
+    _check(resource, thing, old, subresource)
+    if resource.custom is None:
+        found = warnings.on_write(resource.group, resource.kind, thing, old, subresource)
+    else:
+        found = [] if subresource else warnings.of_finalizers(thing, old)
+    for text in found:
         write.warn(text)
     if has_empty:
-        forget_empty(write.resource.schema, thing)
+        forget_empty(resource.schema, thing)
 
 
 def _check(resource: Resource, thing: JsonObject, old: JsonObject | None, subresource: str) -> None:
@@ -36,9 +39,3 @@ def _check(resource: Resource, thing: JsonObject, old: JsonObject | None, subres
         group = resource.strategy.storage_group(resource.group)
         called = thing["kind"] if resource.custom is not None else resource.kind
         raise invalid(group, called, thing["metadata"].get("name", ""), *found)
-
-
-def _warnings(resource: Resource, thing: JsonObject, old: JsonObject | None, subresource: str) -> Iterable[str]:
-    if resource.custom is not None:
-        return () if subresource else warnings.of_finalizers(thing, old)
-    return warnings.on_write(resource.group, resource.kind, thing, old, subresource)

@@ -52,14 +52,13 @@ class Reader:
 
     def body(self, resource: Resource, entry: Entry) -> bytes:
         """The bytes to answer with; those of the store where the versions agree."""
-        if self._is_stored_form(resource, entry):
+        if resource.custom is not None:
+            is_stored_form = self.versions.is_as_kept(resource, entry)
+        else:
+            is_stored_form = resource.strategy.is_stored_form(resource.group)
+        if is_stored_form:
             return resource.strategy.to_wire(entry.body)
         return msgspec.json.encode(self.thing(resource, entry))
-
-    def _is_stored_form(self, resource: Resource, entry: Entry) -> bool:
-        if resource.custom is not None:
-            return self.versions.is_as_kept(resource, entry)
-        return resource.strategy.is_stored_form(resource.group)
 
     def find(self, storage_key: str, key: str) -> JsonObject | None:
         entry = self.store.get(storage_key, key)

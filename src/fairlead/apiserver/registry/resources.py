@@ -8,19 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fairlead.apiserver.registry.strategies import CUSTOM, Strategies, Strategy
-from fairlead.apiserver.schema.custom import CustomKind
+from fairlead.apiserver.schema.custom import VERBS, CustomKind
 from fairlead.apiserver.schema.facts import Resource as ResourceFacts
-from fairlead.apiserver.schema.facts import load
+from fairlead.apiserver.schema.facts import Subresource, load
 from fairlead.apiserver.schema.shape import Schema, for_kind
-
-
-@dataclass(frozen=True, slots=True)
-class Subresource:
-    name: str
-    kind: str
-    verbs: tuple[str, ...]
-    group: str = ""
-    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,26 +127,23 @@ def _built_in(fact: ResourceFacts, strategies: Strategies) -> Resource:
         fact.kind,
         fact.singular,
         fact.namespaced,
-        tuple(fact.verbs),
+        fact.verbs,
         schema,
         strategies.of(storage_key),
-        tuple(fact.short_names),
-        tuple(fact.categories),
-        {
-            each.name: Subresource(each.name, each.kind, tuple(each.verbs), each.group, each.version)
-            for each in fact.subresources
-        },
+        fact.short_names,
+        fact.categories,
+        {each.name: each for each in fact.subresources},
         storage_key=storage_key,
     )
 
 
 def custom(definition: CustomKind, version: str) -> Resource:
     subresources = {}
-    everything = ("get", "patch", "update")
+    verbs = ("get", "patch", "update")
     if definition.has_status(version):
-        subresources["status"] = Subresource("status", definition.kind, everything)
+        subresources["status"] = Subresource("status", definition.group, version, definition.kind, verbs)
     if definition.scale(version) is not None:
-        subresources["scale"] = Subresource("scale", "Scale", everything, "autoscaling", "v1")
+        subresources["scale"] = Subresource("scale", "autoscaling", "v1", "Scale", verbs)
     return Resource(
         definition.group,
         version,
@@ -163,7 +151,7 @@ def custom(definition: CustomKind, version: str) -> Resource:
         definition.kind,
         definition.singular,
         definition.namespaced,
-        ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
+        VERBS,
         definition.schema(version),
         CUSTOM,
         definition.short_names,

@@ -38,7 +38,7 @@ class Addresses:
                 self._ports_taken[port.get("protocol", "TCP"), port["nodePort"]] = key
 
     @bounded()
-    def give(self, key: str, service: JsonObject, *, is_new: bool = True) -> None:
+    def give(self, key: str, service: JsonObject, *, is_new: bool) -> None:
         """Complete a Service's spec with the addresses and ports it needs and does not name.
 
         A Service that had an address keeps it: whether it may name another is for validation to say.

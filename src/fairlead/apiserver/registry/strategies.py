@@ -125,16 +125,15 @@ class Strategy:
         """What a field selector may ask beyond name and namespace."""
         return {}
 
-    field_names: frozenset[str] = frozenset()
-
-    def field_names_in(self, group: str) -> frozenset[str]:
-        return self.field_names
+    def field_names(self, group: str) -> frozenset[str]:
+        """The names of these in a group."""
+        return frozenset(self.fields({}))
 
 
 def _set_deletion_finalizers(metadata: JsonObject, propagation: str) -> None:
-    finalizer = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(propagation)
     if not propagation:
         return
+    finalizer = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(propagation)
     kept = [each for each in metadata.get("finalizers") or [] if each not in ("foregroundDeletion", "orphan")]
     if finalizer is not None:
         kept.append(finalizer)
@@ -184,10 +183,6 @@ class Pods(Strategy):
     keeps_status_on_create = True
     graceful = True
     answers_deleted = True
-    field_names = frozenset(
-        {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
-         "status.phase", "status.podIP", "status.nominatedNodeName"}
-    )  # fmt: skip
 
     def prepare_create(self, thing: JsonObject) -> None:
         # A qosClass that is set already stays.
@@ -247,7 +242,6 @@ class Pods(Strategy):
 class Nodes(Strategy):
     storage_path = "minions"
     keeps_status_on_create = True
-    field_names = frozenset({"spec.unschedulable"})
 
     def convert(self, thing: JsonObject) -> None:
         spec = thing.get("spec") or {}
@@ -273,7 +267,6 @@ PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 
 class Namespaces(Strategy):
     answers_deleted = True
-    field_names = frozenset({"status.phase"})
 
     def prepare_create(self, thing: JsonObject) -> None:
         finalizers = thing.setdefault("spec", {}).setdefault("finalizers", [])
@@ -343,21 +336,11 @@ class Volumes(Strategy):
             status.setdefault("lastPhaseTransitionTime", before["lastPhaseTransitionTime"])
 
     def prepare_create(self, thing: JsonObject) -> None:
-        thing["status"] = {
-            "phase": "Pending",
-            "lastPhaseTransitionTime": thing["metadata"]["creationTimestamp"],
-        }
+        thing["status"] = {"phase": "Pending", "lastPhaseTransitionTime": thing["metadata"]["creationTimestamp"]}
 
 
 class Events(Strategy):
     owners_per_version = True
-    field_names = frozenset(
-        {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
-         "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
-         "reportingComponent", "source", "type",
-         "regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "regarding.apiVersion",
-         "regarding.resourceVersion", "regarding.fieldPath", "reportingController"}
-    )  # fmt: skip
 
     def is_stored_form(self, group: str) -> bool:
         return not group
@@ -382,9 +365,9 @@ class Events(Strategy):
     def storage_group(self, group: str) -> str:
         return ""  # events are stored in the core group, whichever group the request names
 
-    def field_names_in(self, group: str) -> frozenset[str]:
+    def field_names(self, group: str) -> frozenset[str]:
         other = "involvedObject." if group else "regarding."
-        return frozenset(name for name in self.field_names if not name.startswith(other))
+        return frozenset(name for name in self.fields({}) if not name.startswith(other))
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         about = thing.get("involvedObject") or {}
@@ -409,10 +392,9 @@ class Autoscalers(Strategy):
 
 
 class Secrets(Strategy):
-    field_names = frozenset({"type"})
-
     def convert(self, thing: JsonObject) -> None:
-        _take_string_data(thing)
+        for key, value in (thing.pop("stringData", None) or {}).items():
+            thing.setdefault("data", {})[key] = base64.b64encode(value.encode()).decode()
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         return {"type": thing.get("type", "")}
@@ -427,7 +409,6 @@ class ReplicationControllers(Strategy):
     has_generation = True
     selector_is_map = True
     usual_propagation = "Orphan"
-    field_names = frozenset({"status.replicas"})
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         return {"status.replicas": str((thing.get("status") or {}).get("replicas", 0))}
@@ -437,7 +418,6 @@ class Services(Strategy):
     answers_deleted = True
     allocates = True
     storage_path = "services/specs"
-    field_names = frozenset({"spec.clusterIP", "spec.type"})
 
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
@@ -462,7 +442,6 @@ class Services(Strategy):
 
 class Jobs(Strategy):
     has_generation = True
-    field_names = frozenset({"status.successful"})
     unknown_field = 'field label "{key}" not supported for Job'
     usual_propagation = "Orphan"
 
@@ -525,11 +504,6 @@ def _stored_versions(thing: JsonObject, status: JsonObject) -> list[str]:
     return stored if kept_in is None or kept_in in stored else [*stored, kept_in]
 
 
-def _take_string_data(thing: JsonObject) -> None:
-    for key, value in (thing.pop("stringData", None) or {}).items():
-        thing.setdefault("data", {})[key] = base64.b64encode(value.encode()).decode()
-
-
 def _merge_label_keys(pod: JsonObject) -> None:
     """matchLabelKeys become part of the selector when a pod is created; the scheduler never looks at them."""
     labels = pod["metadata"].get("labels") or {}
@@ -562,21 +536,10 @@ def established(thing: JsonObject, now: str) -> list[JsonObject]:
     """The writes of a definition's status until it is served: NamesAccepted, then Established."""
     status = thing.get("status") or {}
     kept = {each["type"]: each for each in status.get("conditions") or ()}
-    accepted = {
-        "type": "NamesAccepted",
-        "status": "True",
-        "lastTransitionTime": now,
-        "reason": "NoConflicts",
-        "message": "no conflicts found",
-    }
-    installing = {
-        "type": "Established",
-        "status": "False",
-        "lastTransitionTime": now,
-        "reason": "Installing",
-        "message": "the initial names have been accepted",
-    }
-    served = {**installing, "status": "True", "reason": "InitialNamesAccepted"}
+    accepted = _condition("NamesAccepted", "True", "NoConflicts", "no conflicts found", now)
+    message = "the initial names have been accepted"
+    installing = _condition("Established", "False", "Installing", message, now)
+    served = _condition("Established", "True", "InitialNamesAccepted", message, now)
     names = copy.deepcopy(thing["spec"].get("names") or {})
     stored = status.get("storedVersions") or []
     steps = [served] if "Established" in kept else [installing, served]
@@ -590,17 +553,17 @@ def established(thing: JsonObject, now: str) -> list[JsonObject]:
     ]
 
 
+def _condition(kind: str, status: str, reason: str, message: str, now: str) -> JsonObject:
+    return {"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
+
+
 def refused_names(thing: JsonObject, now: str) -> JsonObject:
     """The status of a definition whose objects the server has itself."""
     plural = thing["spec"]["names"]["plural"]
-    conditions = [
-        ("NamesAccepted", "PluralConflict", f'"{plural}" is already in use'),
-        ("Established", "NotAccepted", "not all names are accepted"),
-    ]
     return {
         "conditions": [
-            {"type": kind, "status": "False", "lastTransitionTime": now, "reason": reason, "message": message}
-            for kind, reason, message in conditions
+            _condition("NamesAccepted", "False", "PluralConflict", f'"{plural}" is already in use', now),
+            _condition("Established", "False", "NotAccepted", "not all names are accepted", now),
         ],
         "acceptedNames": {"plural": "", "kind": ""},
         "storedVersions": (thing.get("status") or {}).get("storedVersions") or [],

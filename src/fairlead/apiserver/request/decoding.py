@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from fairlead.apiserver.failures import Failure
-from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.json_values import JsonObject, json_type
 from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_label
 
 
@@ -47,17 +47,17 @@ def unrecognized(kind: str, why: str, sent: Any) -> Failure:
 
 def not_an_object(sent: Any) -> str:
     return (
-        f"couldn't get version/kind; json parse error: json: cannot unmarshal {_json_type(sent)} into Go value "
+        f"couldn't get version/kind; json parse error: json: cannot unmarshal {json_type(sent)} into Go value "
         'of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
         'Kind string "json:\\"kind,omitempty\\"" }'
     )
 
 
-def _summary(raw: bytes, most: int = 30) -> str:
+def _summary(raw: bytes) -> str:
     if not raw:
         return "<empty>"
-    more = " ..." if len(raw) > most else ""
-    return (raw[:most].decode(errors="replace") if raw[:1] == b"{" else raw[:most].hex()) + more
+    shown = raw[:30].decode(errors="replace") if raw[:1] == b"{" else raw[:30].hex()
+    return f"{shown} ..." if len(raw) > 30 else shown
 
 
 def unusable_patch(patched: Any, why: str) -> Failure:
@@ -68,16 +68,3 @@ def refused_patch(shown: str, why: str) -> Failure:
     message = f"Invalid value: {shown}: {why}"
     cause = {"reason": "FieldValueInvalid", "message": message, "field": "patch"}
     return Failure(422, "Invalid", f' "" is invalid: patch: {message}', {"causes": [cause]})
-
-
-def _json_type(value: Any) -> str:
-    match value:
-        case bool():
-            return "bool"
-        case str():
-            return "string"
-        case int() | float():
-            return "number"
-        case list():
-            return "array"
-    return "null"

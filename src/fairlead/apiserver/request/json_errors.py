@@ -1,5 +1,6 @@
 """Where a text stops being JSON, with the messages of Go's scanner."""
 
+from collections.abc import Callable
 from typing import Final
 
 _SPACE: Final = b" \t\r\n"
@@ -64,9 +65,9 @@ class _Scanner:
         self.blank()
         first = self.text[self.at]
         if first == ord("{"):
-            self._object()
+            self._members("}", "after object key:value pair", self._pair)
         elif first == ord("["):
-            self._array()
+            self._members("]", "after array element", self.value)
         elif first == ord('"'):
             self._string()
         elif first in _LITERALS:
@@ -76,43 +77,30 @@ class _Scanner:
         else:
             raise self.wrong("looking for beginning of value")
 
-    def _object(self) -> None:
+    def _members(self, end: str, where: str, member: Callable[[], None]) -> None:
         self.at += 1
-        self.blank()
-        if self.text[self.at] == ord("}"):
-            self.at += 1
-            return
-        while True:
-            self.blank()
-            if self.text[self.at] != ord('"'):
-                raise self.wrong("looking for beginning of object key string")
-            self._string()
-            self.blank()
-            if self.text[self.at] != ord(":"):
-                raise self.wrong("after object key")
-            self.at += 1
-            self.value()
-            if self._closed(ord("}"), "after object key:value pair"):
-                return
-
-    def _array(self) -> None:
-        self.at += 1
-        self.blank()
-        if self.text[self.at] == ord("]"):
-            self.at += 1
-            return
-        while True:
-            self.value()
-            if self._closed(ord("]"), "after array element"):
-                return
-
-    def _closed(self, end: int, where: str) -> bool:
         self.blank()
         found = self.text[self.at]
-        if found not in (end, ord(",")):
-            raise self.wrong(where)
+        if found == ord(end):
+            self.at += 1
+        while found != ord(end):
+            member()
+            self.blank()
+            found = self.text[self.at]
+            if found not in (ord(end), ord(",")):
+                raise self.wrong(where)
+            self.at += 1
+
+    def _pair(self) -> None:
+        self.blank()
+        if self.text[self.at] != ord('"'):
+            raise self.wrong("looking for beginning of object key string")
+        self._string()
+        self.blank()
+        if self.text[self.at] != ord(":"):
+            raise self.wrong("after object key")
         self.at += 1
-        return found == end
+        self.value()
 
     def _string(self) -> None:
         self.at += 1

@@ -66,20 +66,17 @@ def _fields(raw: bytes) -> Iterator[Field]:
             case 0:
                 value, at = _varint(raw, at)
                 yield number, wire, value
+                continue
             case 1 | 5:
                 size = 8 if wire == 1 else 4
-                if at + size > end:
-                    raise Malformed("unexpected EOF")
-                yield number, wire, raw[at : at + size]
-                at += size
             case 2:
                 size, at = _varint(raw, at)
-                if at + size > end:
-                    raise Malformed("unexpected EOF")
-                yield number, wire, raw[at : at + size]
-                at += size
             case _:
                 raise Malformed(f"proto: illegal wireType {wire}")
+        if at + size > end:
+            raise Malformed("unexpected EOF")
+        yield number, wire, raw[at : at + size]
+        at += size
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:

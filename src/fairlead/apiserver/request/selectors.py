@@ -3,11 +3,10 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fairlead.apiserver.failures import bad_request
 from fairlead.apiserver.validation import names
-
-Matches = Callable[[Mapping[str, str]], bool]
 
 _SPECIAL = "=!(),<>"
 
@@ -268,18 +267,21 @@ class _Merged:
         return all(each.matches(labels) for each in self._compared)
 
 
-def labels_match(selector: Mapping[str, object] | None, labels: Mapping[str, str]) -> bool:
+def expression_text(expression: Mapping[str, Any]) -> str:
+    """A requirement of a LabelSelector object as `kubectl -l` takes it."""
+    key, values = str(expression["key"]), ",".join(expression.get("values") or ())
+    texts = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
+    return texts.get(expression["operator"], key)
+
+
+def labels_match(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
     """A LabelSelector object (matchLabels, matchExpressions): none matches nothing, an empty one everything."""
     if selector is None:
         return False
-    match_labels = selector.get("matchLabels") or {}
-    assert isinstance(match_labels, dict)
-    if any(labels.get(key) != value for key, value in match_labels.items()):
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
-    expressions = selector.get("matchExpressions") or []
-    assert isinstance(expressions, list)
-    names = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "missing"}
+    operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "missing"}
     return all(
-        Requirement(each["key"], names[each["operator"]], tuple(each.get("values") or ())).matches(labels)
-        for each in expressions
+        Requirement(each["key"], operators[each["operator"]], tuple(each.get("values") or ())).matches(labels)
+        for each in selector.get("matchExpressions") or ()
     )

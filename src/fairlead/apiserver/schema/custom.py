@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.apiserver.cel import rules as expressions
-from fairlead.apiserver.json_values import copied, go_text
+from fairlead.apiserver.json_values import copied, go_text, go_type
 from fairlead.apiserver.schema import facts, openapi
 from fairlead.apiserver.schema.shape import DEDUCED, Schema, Struct, for_type
 from fairlead.apiserver.validation import metadata, names
@@ -20,6 +20,7 @@ _UNCHECKED: Final = FieldError(
     "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
     "errors to complete validation",
 )
+VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 # How many bytes take as long to check as one rule takes to evaluate.
 RULE_WEIGHT: Final = 32
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[['\"]([^'\"]+)['\"]\]|\[(\d+|\*)\]")
@@ -31,8 +32,6 @@ class PrinterColumn:
     type: str
     path: str
     priority: int
-    description: str
-    format: str
 
 
 class CustomKind:
@@ -83,7 +82,7 @@ class CustomKind:
 
     def selected(self, version: str, obj: Json) -> dict[str, str]:
         """The selectable fields with their values."""
-        return {path.lstrip("."): _text(self.at(obj, path)) for path in self.selectable(version)}
+        return {path.lstrip("."): _text(read_path(obj, path)) for path in self.selectable(version)}
 
     def deprecation(self, version: str) -> str:
         """The deprecation warning of a version; empty where it is not deprecated."""
@@ -103,16 +102,9 @@ class CustomKind:
     def printer_columns(self, version: str) -> tuple[PrinterColumn, ...]:
         columns = self._versions[version].get("additionalPrinterColumns")
         if not columns:
-            return (PrinterColumn("Age", "date", ".metadata.creationTimestamp", 0, "", ""),)
+            return (PrinterColumn("Age", "date", ".metadata.creationTimestamp", 0),)
         return tuple(
-            PrinterColumn(
-                column["name"],
-                column["type"],
-                column["jsonPath"],
-                column.get("priority", 0),
-                column.get("description", ""),
-                column.get("format", ""),
-            )
+            PrinterColumn(column["name"], column["type"], column["jsonPath"], column.get("priority", 0))
             for column in columns
         )
 
@@ -178,10 +170,8 @@ class CustomKind:
         if expressions.has_rules(source):
             if any(error.type in openapi.BLOCKING for error in shape):
                 found.append(_UNCHECKED)
-            elif old is None:
-                found += expressions.check(source, obj)
             else:
-                found += expressions.check(source, obj, old)
+                found += expressions.check(source, obj, openapi.NEW if old is None else old)
         return found
 
     @staticmethod
@@ -201,12 +191,12 @@ class CustomKind:
         paths = self.scale(version)
         found: list[FieldError] = []
         for path in (paths or ())[1 if subresource == "status" else 0 : 2]:
-            value, problem = _whole_number(obj, path)
+            value, problem = _accessor_problem(obj, path, int, "int64")
             if problem:
                 found.append(invalid(path, 0, problem))
-            elif value < 0:
+            elif value is not None and value < 0:
                 found.append(invalid(path, value, "should be a non-negative integer"))
-            elif value > 2**31 - 1:
+            elif value is not None and value > 2**31 - 1:
                 found.append(invalid(path, value, "should be less than or equal to 2147483647"))
         if paths is not None and paths[2]:
             problem = _accessor_problem(obj, paths[2], str, "string")[1]
@@ -218,42 +208,16 @@ class CustomKind:
         expected = {"kind": self.kind, "apiVersion": f"{self.group}/{version}"}
         return [invalid(key, obj[key], f"must be {value}") for key, value in expected.items() if obj[key] != value]
 
-    # --- paths --------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def at(obj: Any, path: str) -> Any:
-        """The value at a simple JSONPath (`.spec.replicas`, `.status.conditions[0].type`, `[?(@.type=="Ready")]`)."""
-        return read_path(obj, path)
-
-    @staticmethod
-    def put(obj: Json, path: str, value: Any) -> None:
-        """Sets the value at a path of plain fields; missing parents are created."""
-        *parents, last = [step for step in path.split(".") if step]
-        here = obj
-        for step in parents:
-            here = here.setdefault(step, {})
-        here[last] = value
-
     # --- OpenAPI ------------------------------------------------------------------------------------------------
 
     def openapi(self, version: str) -> Json:
         """The OpenAPI v3 document of this kind in this version, as kubectl reads it."""
         name = ".".join([*reversed(self.group.split(".")), version, self.kind])
+        status = facts.Subresource("status", self.group, version, self.kind, ("get", "patch", "update"))
         resource = facts.Resource(
-            group=self.group,
-            version=version,
-            plural=self.plural,
-            kind=self.kind,
-            singular=self.singular,
-            namespaced=self.namespaced,
-            verbs=("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"),
-            short_names=self.short_names,
-            categories=self.categories,
-            subresources=tuple(
-                facts.Subresource(sub, self.group, version, self.kind, ("get", "patch", "update"))
-                for sub in (["status"] if self.has_status(version) else [])
-            ),
-        )
+            self.group, version, self.plural, self.kind, self.singular, self.namespaced, VERBS,
+            self.short_names, self.categories, (status,) if self.has_status(version) else (),
+        )  # fmt: skip
         source = copied(self.source(version))
         properties = source.setdefault("properties", {})
         properties.setdefault("apiVersion", {"type": "string"})
@@ -350,7 +314,7 @@ def _default(source: Json, value: Any, root: bool = False) -> None:
     if isinstance(value, dict):
         properties = source.get("properties") or {}
         for name, inner in properties.items():
-            if root and name in ("metadata", "apiVersion", "kind"):
+            if root and name in _META:
                 continue
             if name in value and value[name] is None and not inner.get("nullable"):
                 del value[name]
@@ -438,11 +402,6 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _whole_number(obj: Json, path: str) -> tuple[int, str]:
-    value, problem = _accessor_problem(obj, path, int, "int64")
-    return (0 if value is None or problem else value), problem
-
-
 def _accessor_problem(obj: Json, path: str, expected: type, word: str) -> tuple[Any, str]:
     """The value at a path, or why it is not of the type that is expected there."""
     here: Any = obj
@@ -462,11 +421,6 @@ def _accessor_problem(obj: Json, path: str, expected: type, word: str) -> tuple[
     return None, f"{path} accessor error: {go_text(here)} is of the type {go_type(here)}, expected {word}"
 
 
-def go_type(value: Any) -> str:
-    names_ = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map[string]interface {}"}
-    return "<nil>" if value is None else names_.get(type(value), "[]interface {}")
-
-
 # --- JSONPath ---------------------------------------------------------------------------------------------------
 
 _NAME = re.compile(r"\.((?:\\.|[^.\[\]\\])+)")
@@ -474,7 +428,8 @@ _FILTER = re.compile(r"\[\?\(@\.([\w./-]+)\s*==\s*['\"]([^'\"]*)['\"]\)\]")
 
 
 def read_path(obj: Any, path: str) -> Any:
-    """The first value that a simple JSONPath finds, or None: fields, indexes, `[*]`, and a filter by equality."""
+    """The first value that a simple JSONPath finds, or None: fields, indexes, `[*]`, and a filter by equality
+    (`.spec.replicas`, `.status.conditions[0].type`, `[?(@.type=="Ready")]`)."""
     text = path.strip().removeprefix("{").removesuffix("}").removeprefix("$")
     found: list[Any] = [obj]
     at = 0
@@ -502,6 +457,14 @@ def read_path(obj: Any, path: str) -> Any:
             found = [each[name] for each in found if isinstance(each, dict) and name in each]
         at = step.end()
     return found[0] if found else None
+
+
+def set_path(obj: Json, path: str, value: Any) -> None:
+    """Sets the value at a path of plain fields; missing parents are created."""
+    *parents, last = [step for step in path.split(".") if step]
+    for step in parents:
+        obj = obj.setdefault(step, {})
+    obj[last] = value
 
 
 def _picked(items: list[Any], index: str) -> list[Any]:

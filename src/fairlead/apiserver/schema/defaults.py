@@ -13,7 +13,6 @@ from fairlead.model.quantity import NANOS_PER_MILLI, nanos
 
 Json = dict[str, Any]
 
-_CLUSTER_FIRST = "ClusterFirst"
 _DOMAIN = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(
@@ -81,12 +80,9 @@ def _pod_level_requests(spec: Json) -> None:
     if not limits:
         return
     requests = dict(resources.get("requests") or {})
+    of_containers = [each["resources"].get("requests") or {} for each in spec.get("containers") or ()]
     for name in ("cpu", "memory"):
-        requested = [
-            container["resources"]["requests"][name]
-            for container in spec.get("containers") or ()
-            if name in (container["resources"].get("requests") or {})
-        ]
+        requested = [each[name] for each in of_containers if name in each]
         if name not in requests and requested:
             total = sum(nanos(quantity) for quantity in requested)
             binary = any(quantity.endswith("i") for quantity in requested)
@@ -104,29 +100,29 @@ def _total(billionths: int, binary: bool) -> str:
     return f"{billionths}n"
 
 
+_POD_SPEC: Final = {
+    "restartPolicy": "Always",
+    "dnsPolicy": "ClusterFirst",
+    "terminationGracePeriodSeconds": 30,
+    "schedulerName": "default-scheduler",
+}
+
+
 def pod_spec(spec: Json) -> None:
     """The defaults of a pod's spec wherever it stands, a template's too."""
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
-    for key, value in (
-        ("restartPolicy", "Always"),
-        ("dnsPolicy", _CLUSTER_FIRST),
-        ("terminationGracePeriodSeconds", 30),
-        ("schedulerName", "default-scheduler"),
-    ):
+    for key, value in _POD_SPEC.items():
         if key not in spec:
             spec[key] = value
     if "securityContext" not in spec:
         spec["securityContext"] = {}
     for volume in spec.get("volumes") or ():
         _volume(volume)
-    for container in spec.get("containers") or ():
-        _container(container)
-    for container in spec.get("initContainers") or ():
-        _container(container)
-    for container in spec.get("ephemeralContainers") or ():
-        _container(container)
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        for container in spec.get(kind) or ():
+            _container(container)
     _milli(spec.get("overhead"))
     if "resources" in spec:
         _requirements(spec["resources"])
@@ -135,21 +131,17 @@ def pod_spec(spec: Json) -> None:
 def _container(container: Json) -> None:
     if "imagePullPolicy" not in container:
         container["imagePullPolicy"] = pull_policy(container.get("image", ""))
-    if "terminationMessagePath" not in container:
-        container["terminationMessagePath"] = "/dev/termination-log"
-    if "terminationMessagePolicy" not in container:
-        container["terminationMessagePolicy"] = "File"
+    container.setdefault("terminationMessagePath", "/dev/termination-log")
+    container.setdefault("terminationMessagePolicy", "File")
     _requirements(container["resources"])
     for port in container.get("ports") or ():
-        if "protocol" not in port:
-            port["protocol"] = "TCP"
+        port.setdefault("protocol", "TCP")
     for variable in container.get("env") or ():
-        source = variable.get("valueFrom")
-        if source is not None:
-            if "fieldRef" in source:
-                source["fieldRef"].setdefault("apiVersion", "v1")
-            if "fileKeyRef" in source:
-                source["fileKeyRef"].setdefault("optional", False)
+        source = variable.get("valueFrom") or {}
+        if "fieldRef" in source:
+            source["fieldRef"].setdefault("apiVersion", "v1")
+        if "fileKeyRef" in source:
+            source["fileKeyRef"].setdefault("optional", False)
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if name in container:
             _probe(container[name])
@@ -170,8 +162,7 @@ def pull_policy(image: str) -> str:
 
 def _probe(probe: Json) -> None:
     for key, value in (("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)):
-        if key not in probe:
-            probe[key] = value
+        probe.setdefault(key, value)
     if "httpGet" in probe:
         _http_get(probe["httpGet"])
     if "grpc" in probe and probe["grpc"].get("service") is None:
@@ -216,8 +207,7 @@ def _volume(volume: Json) -> None:
         return
     for kind in kinds:
         source = volume[kind]
-        for key, value in _VOLUME_TEXTS.get(kind, {}).items():
-            source.setdefault(key, value)
+        _fill(source, _VOLUME_TEXTS.get(kind, {}))
         if kind == "downwardAPI":
             _field_refs(source)
         elif kind == "projected":
@@ -283,10 +273,17 @@ def _stateful_set(obj: Json) -> None:
 def _replication_controller(obj: Json) -> None:
     spec = _spec(obj)
     _template(spec)
-    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    labels = _labels_of_template(obj)
     if labels:
         spec.setdefault("selector", dict(labels))
+
+
+def _labels_of_template(obj: Json) -> Json:
+    """The labels of the template, which an object without labels takes over."""
+    labels: Json = ((obj["spec"].get("template") or {}).get("metadata") or {}).get("labels") or {}
+    if labels:
         obj["metadata"].setdefault("labels", dict(labels))
+    return labels
 
 
 def _job(obj: Json) -> None:
@@ -295,9 +292,7 @@ def _job(obj: Json) -> None:
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
     spec.setdefault("backoffLimit", 2**31 - 1 if "backoffLimitPerIndex" in spec else 6)
-    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
-    if labels:
-        obj["metadata"].setdefault("labels", dict(labels))
+    _labels_of_template(obj)
     spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
     _failure_policy(spec)
 
@@ -396,8 +391,8 @@ def _persistent_volume(obj: Json) -> None:
     spec = _spec(obj)
     _milli(spec.get("capacity"))
     for kind in ("iscsi", "rbd", "scaleIO", "azureDisk", "hostPath"):
-        for key, value in _VOLUME_TEXTS[kind].items() if kind in spec else ():
-            spec[kind].setdefault(key, value)
+        if kind in spec:
+            _fill(spec[kind], _VOLUME_TEXTS[kind])
 
 
 def _csi_driver(obj: Json) -> None:

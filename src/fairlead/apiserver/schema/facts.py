@@ -110,7 +110,8 @@ class Facts:
         names: list[str] = []
         for resource in resources:
             names += self._kind_names(resource)
-            paths.update(resource_paths(resource, self._long_name_of(group, version, resource.kind)))
+            kind = self._names.get((group, version, resource.kind))
+            paths.update(resource_paths(resource, None if kind is None else long_name(kind)))
         schemas: Json = {}
         while names:
             name = names.pop()
@@ -130,10 +131,6 @@ class Facts:
         kinds += [(sub.group, sub.version, sub.kind) for sub in resource.subresources]
         return [name for kind in kinds if (name := self._names.get(kind)) is not None]
 
-    def _long_name_of(self, group: str, version: str, kind: str) -> str | None:
-        name = self._names.get((group, version, kind))
-        return None if name is None else long_name(name)
-
     def _schema(self, name: str) -> Json:
         entry = self.types[name]
         kinds = [{"group": g, "kind": k, "version": v} for g, v, k in entry.get("kinds", ())]
@@ -149,10 +146,6 @@ class Facts:
 @cache
 def load() -> Facts:
     return Facts(json.loads(files("fairlead.apiserver.schema").joinpath("facts.json").read_bytes()))
-
-
-def openapi_v3(group: str, version: str) -> Json:
-    return load().openapi_v3(group, version)
 
 
 def long_name(name: str) -> str:
@@ -177,15 +170,11 @@ def resource_paths(resource: Resource, schema: str | None, patches: tuple[str, .
     paths: Json = {}
     verbs = {"list": "get", "create": "post", "deletecollection": "delete"}
     _add_path(paths, collection, [m for v, m in verbs.items() if v in resource.verbs], kind, schema, patches)
-    verbs = {"get": "get", "update": "put", "delete": "delete", "patch": "patch"}
-    _add_path(
-        paths, f"{collection}/{{name}}", [m for v, m in verbs.items() if v in resource.verbs], kind, schema, patches
-    )
+    verbs, one = {"get": "get", "update": "put", "delete": "delete", "patch": "patch"}, f"{collection}/{{name}}"
+    _add_path(paths, one, [m for v, m in verbs.items() if v in resource.verbs], kind, schema, patches)
     for sub in resource.subresources:
         methods = [m for v, m in {**verbs, "create": "post"}.items() if v in sub.verbs]
-        _add_path(
-            paths, f"{collection}/{{name}}/{sub.name}", methods, (sub.group, sub.version, sub.kind), None, patches
-        )
+        _add_path(paths, f"{one}/{sub.name}", methods, (sub.group, sub.version, sub.kind), None, patches)
     return paths
 
 

@@ -33,20 +33,21 @@ def drop(group: str, kind: str, new: Json, old: Json | None) -> None:
             _drop_from_pod(spec, _at(old, path) or {})
     match kind:
         case "Pod":
-            _drop_pods(new.get("status") or {}, "nodeAllocatableResourceClaimStatuses", (old or {}).get("status") or {})
+            _drop_new(new.get("status") or {}, "nodeAllocatableResourceClaimStatuses", (old or {}).get("status") or {})
         case "StatefulSet":
             rolling = _at(new, ("spec", "updateStrategy", "rollingUpdate"))
             if rolling is not None:
-                _drop_pods(rolling, "maxUnavailable", _at(old, ("spec", "updateStrategy", "rollingUpdate")) or {})
+                _drop_new(rolling, "maxUnavailable", _at(old, ("spec", "updateStrategy", "rollingUpdate")) or {})
         case "Node":
-            _drop_pods(new.get("spec") or {}, "configSource", (old or {}).get("spec") or {})
+            _drop_new(new.get("spec") or {}, "configSource", (old or {}).get("spec") or {})
             if old is None:
                 (new.get("status") or {}).pop("config", None)
         case "ResourceSlice":
             _drop_lists(new)
 
 
-def _drop_pods(holder: Json, key: str, before: Json) -> None:
+def _drop_new(holder: Json, key: str, before: Json) -> None:
+    """Drop a field that was not there before."""
     if key in holder and key not in before:
         del holder[key]
 
@@ -64,7 +65,7 @@ def _containers(spec: Json) -> Iterator[Json]:
 
 
 def _drop_from_pod(spec: Json, old: Json) -> None:
-    _drop_pods(spec, "schedulingGroup", old)
+    _drop_new(spec, "schedulingGroup", old)
     if "lifecycle" in {key for each in _containers(spec) for key in each}:
         kept = any("stopSignal" in (each.get("lifecycle") or {}) for each in _containers(old))
         for container in _containers(spec):

@@ -23,30 +23,21 @@ def _types() -> dict[str, list[tuple[str, str, str]]]:
     return {name: [(go, tag, form) for go, tag, form in fields] for name, fields in loaded.items()}
 
 
-def spec_diff(old: Json, new: Json) -> str:
-    """What changed between two pod specs, as the server draws it."""
-    return diff("PodSpec", old, new)
-
-
 def diff(name: str, old: Json, new: Json) -> str:
     """What changed between two values of a type, as the server draws it."""
     lines = difflib.unified_diff(_lines(name, old), _lines(name, new), n=3, lineterm="")
     return "".join(f"{line}\n" for line in list(lines)[2:])
 
 
-def inside(name: str, value: Json) -> Json:
-    """The value with the names and empty fields of the internal form."""
-    return _struct(name, value)
-
-
 def _lines(name: str, value: Json) -> list[str]:
-    text = json.dumps(_struct(name, value), indent=1, ensure_ascii=False)
+    text = json.dumps(inside(name, value), indent=1, ensure_ascii=False)
     for character, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
         text = text.replace(character, code)
     return text.split("\n")
 
 
-def _struct(name: str, value: Json) -> Json:
+def inside(name: str, value: Json) -> Json:
+    """The value with the names and empty fields of the internal form."""
     if name == "PodSpec":
         moved = {key: value[key] for key in _MOVED if key in value}
         value = {**value, "securityContext": {**(value.get("securityContext") or {}), **moved}}
@@ -67,5 +58,5 @@ def _value(form: str, value: Any) -> Any:
     if form.startswith("{}"):
         return None if value is None else {key: _value(form[2:], value[key]) for key in sorted(value)}
     if form.startswith("@"):
-        return _struct(form[1:], value or {})
+        return inside(form[1:], value or {})
     return _ZERO[form] if value is None else value

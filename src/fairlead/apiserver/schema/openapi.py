@@ -59,20 +59,9 @@ def _types(schema: Json) -> list[str]:
 
 
 def _type_of(value: Any) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case str():
-            return "string"
-        case int():
-            return "integer"
-        case float():
-            return "integer" if value.is_integer() else "number"
-        case dict():
-            return "object"
-        case list():
-            return "array"
-    return "null"
+    if isinstance(value, float):
+        return "integer" if value.is_integer() else "number"
+    return {bool: "boolean", str: "string", int: "integer", dict: "object", list: "array"}.get(type(value), "null")
 
 
 def _wrong_type(path: str, seen: str, expected: list[str]) -> FieldError:
@@ -141,7 +130,7 @@ def _check_list(schema: Json, value: list[Any], path: str, old: Any) -> Errors:
     found: Errors = []
     items = schema.get("items")
     if isinstance(items, dict):
-        before = old_items(schema, old, NEW)
+        before = old_items(schema, old)
         for index, inner in enumerate(value):
             found += check(items, inner, f"{path}[{index}]", before(inner))
     least, most = schema.get("minItems"), schema.get("maxItems")
@@ -152,20 +141,20 @@ def _check_list(schema: Json, value: list[Any], path: str, old: Any) -> Errors:
     return [*found, *_check_unique(schema, value, path)]
 
 
-def old_items(schema: Json, old: Any, missing: Any) -> Callable[[Any], Any]:
-    """The old value of each item: only items of a keyed list can be matched over time."""
+def old_items(schema: Json, old: Any) -> Callable[[Any], Any]:
+    """The old value of each item, or NEW: only items of a keyed list can be matched over time."""
     keys = schema.get("x-kubernetes-list-map-keys") or ()
 
     def identity(item: Json) -> tuple[Any, ...]:
         return tuple(token(item.get(key)) for key in keys)
 
     if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list):
-        return lambda item: missing
+        return lambda item: NEW
     known: dict[tuple[Any, ...], Any] = {}
     for each in old:
         if isinstance(each, dict):
             known.setdefault(identity(each), each)
-    return lambda item: known.get(identity(item), missing) if isinstance(item, dict) else missing
+    return lambda item: known.get(identity(item), NEW) if isinstance(item, dict) else NEW
 
 
 def _check_unique(schema: Json, value: list[Any], path: str) -> Causes:
@@ -304,4 +293,4 @@ def _check_combined(schema: Json, value: Any, path: str) -> Errors:
 
 def _least(attempts: list[Errors]) -> Errors:
     """The errors of the alternative that matched best."""
-    return min(attempts, key=lambda problems: len(problems))
+    return min(attempts, key=len)

@@ -4,15 +4,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from fairlead.apiserver.request import media_types
+
 Json = dict[str, Any]
 
-_JSON = ["application/json", "application/yaml"]
-_PATCHES = [
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-]
+_JSON = [media_types.JSON, media_types.YAML]
 _ACTIONS = {"get": "get", "post": "post", "put": "put", "patch": "patch", "delete": "delete"}
 # Of several types in v3; v2 allows one.
 _NAMED: Json = {
@@ -94,7 +90,7 @@ def _operation(path: str, method: str, operation: Json) -> Json:
     action = "connect" if path.endswith(_CONNECTED) else action
     sent = operation.get("requestBody", {}).get("content", {})
     made: Json = {
-        "consumes": [each for each in _PATCHES if each in sent] if method == "patch" else ["*/*"],
+        "consumes": [each for each in media_types.PATCHES if each in sent] if method == "patch" else ["*/*"],
         "produces": _JSON,
         "schemes": ["https"],
         "parameters": [_parameter(each) for each in operation.get("parameters", ())],

@@ -35,7 +35,6 @@ def compiled(text: str) -> Any:
         return re2.compile(text, _OPTIONS)
     except (re2.error, UnicodeEncodeError) as problem:
         message = problem.args[0]
-        what, _, where = (message.decode(errors="replace") if isinstance(message, bytes) else str(message)).partition(
-            ": "
-        )
+        text = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
+        what, _, where = text.partition(": ")
         raise BadPattern(f"{_IN_GO.get(what, what)}: `{where}`") from None

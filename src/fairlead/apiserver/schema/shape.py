@@ -16,16 +16,9 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Any, Final
 
-from fairlead.apiserver.json_values import copied
+from fairlead.apiserver.json_values import copied, json_type
 from fairlead.apiserver.request.json_errors import complaint
-from fairlead.apiserver.schema import facts
-from fairlead.apiserver.schema.scalars import (
-    ScalarError,
-    canonical_micro_time,
-    canonical_quantity,
-    canonical_time,
-    check_base64,
-)
+from fairlead.apiserver.schema import facts, scalars
 from fairlead.apiserver.validation.errors import below
 
 Json = dict[str, Any]
@@ -162,16 +155,17 @@ def for_kind(group: str, version: str, kind: str) -> Schema | None:
 @cache
 def for_type(name: str) -> Schema:
     """The schema of a type by the facts' name, such as `core.v1.PodSpec`."""
-    struct = _struct(name)
-    return Schema(form="object", go=".".join(name.split(".")[-2:]), struct=struct)
+    return Schema(form="object", go=".".join(name.split(".")[-2:]), struct=_struct(name))
 
 
 @cache
 def _struct(name: str) -> Struct:
     entry = facts.load().types[name]
-    struct = Struct(
-        name.split(".")[-1], lambda: {key: _from_facts(value["t"], value) for key, value in entry["fields"].items()}
-    )
+
+    def fields() -> dict[str, Schema]:
+        return {key: _from_facts(value["t"], value) for key, value in entry["fields"].items()}
+
+    struct = Struct(name.split(".")[-1], fields)
     struct.atomic = entry.get("map") == "atomic"
     struct.kinds = tuple((group, version, kind) for group, version, kind in entry.get("kinds", ()))
     return struct
@@ -236,7 +230,7 @@ def decode(schema: Schema, value: Any, label: str, *, in_order: bool = False) ->
         read = schema.struct.read(value, unknown)
     except _Mismatch as mismatch:
         raise DecodeError(label, _final_problem(schema.struct, value) or str(mismatch)) from None
-    except ScalarError as problem:
+    except scalars.ScalarError as problem:
         raise DecodeError(label, str(problem)) from None
     return Decoded(read, _some_unknown(schema, value, in_order) if unknown else [], unknown.has_empty)
 
@@ -254,8 +248,8 @@ def _final_problem(struct: Struct, value: Any) -> str:
     notes.lenient = True
     try:
         struct.read(value, notes)
-    except (_Mismatch, ScalarError) as problem:
-        if isinstance(problem, ScalarError) or problem.final:
+    except (_Mismatch, scalars.ScalarError) as problem:
+        if isinstance(problem, scalars.ScalarError) or problem.final:
             return str(problem)
     return ""
 
@@ -319,12 +313,6 @@ def _hollow_paths(value: Any, path: str) -> Iterator[str]:
             yield from _hollow_paths(inner, f"{path}[{index}]")
 
 
-def _json_type(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    return {str: "string", int: "number", float: "number", dict: "object", list: "array"}.get(type(value), "null")
-
-
 def _struct_reader(struct: Struct) -> Read:
     readers = {name: _reader(schema) for name, schema in struct.fields.items()}
     zeros = tuple((name, zero) for name, schema in struct.fields.items() if (zero := _zero(schema)) is not None)
@@ -333,7 +321,7 @@ def _struct_reader(struct: Struct) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
-            raise _Mismatch(_json_type(value), f"v1.{name}" if name == "ObjectMeta" else name)
+            raise _Mismatch(json_type(value), f"v1.{name}" if name == "ObjectMeta" else name)
         out = {}
         for key, inner in value.items():
             reader = readers.get(key)
@@ -418,7 +406,7 @@ def _zero_value(schema: Schema) -> Callable[[], Any]:
         struct = schema.struct
         assert struct is not None
         return lambda: struct.read({}, Notes())
-    constants: Json = {"string": "", "int32": 0, "int64": 0, "bool": False, "double": 0, "quantity": "0", "intstr": 0}
+    constants: Json = {**_ZEROS, "double": 0, "quantity": "0", "intstr": 0}
     constant = constants.get(schema.form)
     return _nothing if constant is None else lambda: constant
 
@@ -432,10 +420,8 @@ def _reader(schema: Schema) -> Read:
             return _list_reader(schema, omit)
         case "map":
             return _map_reader(schema, omit)
-        case "string":
-            return _string_reader(schema.go, omit)
-        case "bool":
-            return _bool_reader(schema.go, omit)
+        case "string" | "bool":
+            return _plain_reader(str if schema.form == "string" else bool, schema.go, omit)
         case "int32" | "int64":
             return _int_reader(schema.form, schema.go, omit)
         case "double":
@@ -443,9 +429,9 @@ def _reader(schema: Schema) -> Read:
         case "quantity":
             return _read_quantity
         case "time":
-            return _text_reader(canonical_time)
+            return _text_reader(scalars.canonical_time)
         case "microtime":
-            return _text_reader(canonical_micro_time)
+            return _text_reader(scalars.canonical_micro_time)
         case "bytes":
             return _bytes_reader(schema.go, omit)
         case "intstr":
@@ -462,7 +448,7 @@ def _object_reader(schema: Schema) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
-            raise _Mismatch(_json_type(value), go)
+            raise _Mismatch(json_type(value), go)
         return struct.read(value, unknown)
 
     return read
@@ -472,22 +458,17 @@ def _list_reader(schema: Schema, omit: bool) -> Read:
     assert schema.items is not None
     item, zero, go = _reader(schema.items), _zero_value(schema.items), schema.go
 
-    def nothing(unknown: Notes) -> Any:
-        unknown.has_empty = unknown.has_empty or not omit
-        return OMIT if omit else []
-
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not list:
-            raise _Mismatch(_json_type(value), go)
+            raise _Mismatch(json_type(value), go)
         if not value:
-            return nothing(unknown)
+            unknown.has_empty = unknown.has_empty or not omit
+            return OMIT if omit else []
         return [item(inner, unknown) if inner is not None else zero() for inner in value]
 
     def read_strings(value: Any, unknown: Notes) -> Any:
-        if type(value) is not list:
-            raise _Mismatch(_json_type(value), go)
-        if not value:
-            return nothing(unknown)
+        if type(value) is not list or not value:
+            return read(value, unknown)
         for inner in value:
             if type(inner) is not str:
                 return read(value, unknown)
@@ -503,7 +484,7 @@ def _map_reader(schema: Schema, omit: bool) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
-            raise _Mismatch(_json_type(value), go)
+            raise _Mismatch(json_type(value), go)
         if not value:
             unknown.has_empty = unknown.has_empty or not omit
             return OMIT if omit else {}
@@ -512,27 +493,18 @@ def _map_reader(schema: Schema, omit: bool) -> Read:
     return read
 
 
-def _string_reader(go: str, omit: bool) -> Read:
+def _plain_reader(expected: type, go: str, omit: bool) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
-        if type(value) is not str:
-            raise _Mismatch(_json_type(value), go)
+        if type(value) is not expected:
+            raise _Mismatch(json_type(value), go)
         return value
 
     def read_or_omit(value: Any, unknown: Notes) -> Any:
-        if type(value) is not str:
-            raise _Mismatch(_json_type(value), go)
+        if type(value) is not expected:
+            raise _Mismatch(json_type(value), go)
         return value or OMIT
 
     return read_or_omit if omit else read
-
-
-def _bool_reader(go: str, omit: bool) -> Read:
-    def read(value: Any, unknown: Notes) -> Any:
-        if type(value) is not bool:
-            raise _Mismatch(_json_type(value), go)
-        return OMIT if omit and not value else value
-
-    return read
 
 
 def _int_reader(form: str, go: str, omit: bool) -> Read:
@@ -540,7 +512,7 @@ def _int_reader(form: str, go: str, omit: bool) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not int:
-            raise _Mismatch(f"number {value}" if type(value) is float else _json_type(value), go)
+            raise _Mismatch(f"number {value}" if type(value) is float else json_type(value), go)
         if not -bound <= value < bound:
             raise _Mismatch(f"number {value}", go)
         return OMIT if omit and not value else value
@@ -551,7 +523,7 @@ def _int_reader(form: str, go: str, omit: bool) -> Read:
 def _double_reader(go: str, omit: bool) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) not in (int, float):
-            raise _Mismatch(_json_type(value), go)
+            raise _Mismatch(json_type(value), go)
         return OMIT if omit and not value else value
 
     return read
@@ -559,13 +531,13 @@ def _double_reader(go: str, omit: bool) -> Read:
 
 def _read_quantity(value: Any, unknown: Notes) -> Any:
     # A number is shown as JSON has it, but for the plus that only Python writes into 1e30.
-    return canonical_quantity(value.strip() if type(value) is str else json.dumps(value).replace("e+", "e"))
+    return scalars.canonical_quantity(value.strip() if type(value) is str else json.dumps(value).replace("e+", "e"))
 
 
 def _text_reader(canonical: Callable[[str], str]) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
-            raise _Mismatch(_json_type(value), "string", final=True)
+            raise _Mismatch(json_type(value), "string", final=True)
         return canonical(value)
 
     return read
@@ -574,8 +546,8 @@ def _text_reader(canonical: Callable[[str], str]) -> Read:
 def _bytes_reader(go: str, omit: bool) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
-            raise _Mismatch(_json_type(value), go)
-        return check_base64(value) or (OMIT if omit else "")
+            raise _Mismatch(json_type(value), go)
+        return scalars.check_base64(value) or (OMIT if omit else "")
 
     return read
 
@@ -584,7 +556,7 @@ def _read_int_or_string(value: Any, unknown: Notes) -> Any:
     if type(value) is str:
         return value
     if type(value) is not int or not -(2**31) <= value < 2**31:
-        raise _Mismatch(f"number {value}" if type(value) in (int, float) else _json_type(value), "int32", final=True)
+        raise _Mismatch(f"number {value}" if type(value) in (int, float) else json_type(value), "int32", final=True)
     return value
 
 
@@ -605,7 +577,7 @@ def _schema_or_reader(schema: Schema) -> Read:
             return [props.read(inner, unknown) for inner in value]
         if type(value) is list and schema.form == "schema_or_strings":
             return value
-        raise _Mismatch(_json_type(value), schema.go)
+        raise _Mismatch(json_type(value), schema.go)
 
     return read
 
@@ -629,9 +601,9 @@ def parse(body: bytes) -> Parsed:
 
     try:
         value = json.loads(text, object_pairs_hook=pairs, parse_constant=_no_constant, parse_float=_finite)
-        duplicates = (
-            list(islice(_duplicates(json.loads(text, object_pairs_hook=tuple), ""), MOST_STRICT)) if repeated else []
-        )
+        duplicates: list[str] = []
+        if repeated:
+            duplicates = list(islice(_duplicates(json.loads(text, object_pairs_hook=tuple), ""), MOST_STRICT))
     except RecursionError:
         raise ParseError("exceeded max depth") from None
     except ValueError as problem:

@@ -31,11 +31,8 @@ def _webhooks(obj: Json, *, with_conditions: bool) -> Causes:
         yield from _webhook(webhook, path)
         if with_conditions:
             yield from match_conditions(webhook.get("matchConditions") or [], f"{path}.matchConditions")
-        yield from review_versions(
-            webhook.get("admissionReviewVersions") or [],
-            f"{path}.admissionReviewVersions",
-            f"must specify one of {', '.join(_REVIEWS)}",
-        )
+        versions, hint = webhook.get("admissionReviewVersions") or [], f"must specify one of {', '.join(_REVIEWS)}"
+        yield from review_versions(versions, f"{path}.admissionReviewVersions", hint)
         name = webhook.get("name", "")
         if name:
             yield from field.unique(seen, f"{path}.name", name)
@@ -99,11 +96,9 @@ def client(config: Json, path: str) -> Causes:
         return
     service, here = config["service"], f"{path}.service"
     # The server's message names the other field.
-    yield from (
-        field.required(f"{here}.{key}")
-        for key, other in (("name", "namespace"), ("namespace", "name"))
-        if not service.get(other)
-    )
+    for key, other in (("name", "namespace"), ("namespace", "name")):
+        if not service.get(other):
+            yield field.required(f"{here}.{key}")
     port = service.get("port", 443)
     yield from (field.invalid(f"{here}.port", port, f"port is not valid: {text}") for text in names.port_number(port))
     yield from _path(service.get("path") or "", f"{here}.path")

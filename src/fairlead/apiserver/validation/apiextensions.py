@@ -74,9 +74,7 @@ def _spec(spec: Json, given: Json) -> Causes:
     yield from field.one_of("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
     versions = spec.get("versions") or []
     yield from _versions(spec.get("versions"))
-    yield from (
-        field.required(f"spec.names.{key}") for key in ("plural", "singular", "kind", "listKind") if not given.get(key)
-    )
+    yield from field.missing("spec.names", given, "plural", "singular", "kind", "listKind")
     yield from _names(given)
     if versions:
         # What all versions share, the server moves to the top, and reports its errors there.
@@ -270,8 +268,7 @@ def _at(schema: Json, path: str) -> tuple[Json, str]:
 
 
 def _column(column: Json, path: str) -> Causes:
-    if not column.get("name"):
-        yield field.required(f"{path}.name")
+    yield from field.missing(path, column, "name")
     kind, form = column.get("type") or "", column.get("format") or ""
     if kind not in _COLUMN_TYPES:
         text = f"must be one of {','.join(_COLUMN_TYPES)}"

@@ -33,7 +33,7 @@ def _service(spec: Json) -> Errors:
         if spec.get("insecureSkipTLSVerify"):
             found.append(field.invalid("spec.insecureSkipTLSVerify", True, f"{local} have insecureSkipTLSVerify"))
         return found
-    found = [field.required(f"spec.service.{key}") for key in ("namespace", "name") if not service.get(key)]
+    found = field.missing("spec.service", service, "namespace", "name")
     port = service.get("port", 443)
     found += [
         field.invalid("spec.service.port", port, f"port is not valid: {problem}") for problem in names.port_number(port)

@@ -10,26 +10,25 @@ from fairlead.apiserver.validation.core.pods import annotations, template
 from fairlead.apiserver.validation.errors import Causes, Errors, Json
 
 
-def deployment(new: Json, old: Json | None) -> Errors:
-    return [*_deployment_spec(new["spec"]), *_same_selector(new, old)]
-
-
-def _same_selector(new: Json, old: Json | None) -> Errors:
-    return field.immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector")) if old else []
-
-
-def _deployment_spec(spec: Json) -> Causes:
+def deployment(new: Json, old: Json | None) -> Causes:
+    spec = new["spec"]
     yield from field.nonnegative("spec.replicas", spec.get("replicas"))
-    yield from _selector_and_template(spec, "deployment")
+    yield from _selector_and_template(spec)
     yield from _deployment_strategy(spec.get("strategy") or {})
     for key in ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"):
         yield from field.nonnegative(f"spec.{key}", spec.get(key))
     deadline = spec.get("progressDeadlineSeconds")
     if deadline is not None and deadline <= spec.get("minReadySeconds", 0):
         yield field.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+    yield from _same_selector(new, old)
 
 
-def _selector_and_template(spec: Json, word: str) -> Causes:
+def _same_selector(new: Json, old: Json | None) -> Errors:
+    return field.immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector")) if old else []
+
+
+def _selector_and_template(spec: Json) -> Causes:
+    """Of a Deployment or a ReplicaSet: the server has one message for both."""
     selector = spec.get("selector")
     if selector is None:
         yield field.required("spec.selector")
@@ -37,18 +36,14 @@ def _selector_and_template(spec: Json, word: str) -> Causes:
         problems = list(metadata.selector(selector, "spec.selector"))
         yield from problems
         if not selector:
-            yield field.invalid("spec.selector", {}, f"empty selector is invalid for {word}")
+            yield field.invalid("spec.selector", {}, "empty selector is invalid for deployment")
         if problems:
             yield field.invalid("spec.selector", selector, "invalid label selector")
             return
-    yield from _template(spec, selector, "ReplicaSet")
-
-
-def _template(spec: Json, selector: Json | None, owner: str) -> Causes:
     given = spec.get("template") or {}
     yield from metadata.template_labels(selector, given)
     yield from template(given, "spec.template")
-    yield from _always(given, owner)
+    yield from _always(given, "ReplicaSet")
 
 
 def _always(given: Json, owner: str) -> Causes:
@@ -104,14 +99,12 @@ def _printed(strategy: Json) -> Json:
     return {"Type": strategy.get("type", ""), "RollingUpdate": rolling}
 
 
-def replica_set(new: Json, old: Json | None) -> Errors:
-    return [*_replica_set_spec(new["spec"]), *_same_selector(new, old)]
-
-
-def _replica_set_spec(spec: Json) -> Causes:
+def replica_set(new: Json, old: Json | None) -> Causes:
+    spec = new["spec"]
     yield from field.nonnegative("spec.replicas", spec.get("replicas"))
     yield from field.nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
-    yield from _selector_and_template(spec, "deployment")
+    yield from _selector_and_template(spec)
+    yield from _same_selector(new, old)
 
 
 def daemon_set(new: Json, old: Json | None) -> Causes:
@@ -171,7 +164,7 @@ def stateful_set(new: Json, old: Json | None) -> Causes:
         )
 
 
-def _stateful_set_spec(spec: Json, *, is_new: bool = True) -> Causes:
+def _stateful_set_spec(spec: Json, *, is_new: bool) -> Causes:
     policy = spec.get("podManagementPolicy")
     if policy not in ("OrderedReady", "Parallel"):
         yield field.invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")

@@ -98,7 +98,9 @@ def job_spec(spec: Json, path: str) -> Causes:
         yield from _failure_policy(spec, f"{path}.podFailurePolicy")
     if "successPolicy" in spec:
         yield from _success_policy(spec, mode, f"{path}.successPolicy")
-    yield from _replacement(spec, f"{path}.podReplacementPolicy")
+    replacements = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
+    replacement = spec.get("podReplacementPolicy")
+    yield from field.supported_if_set(f"{path}.podReplacementPolicy", replacement, replacements)
     given = spec.get("template") or {}
     yield from template(given, f"{path}.template")
     policy = (given.get("spec") or {}).get("restartPolicy")
@@ -238,11 +240,6 @@ def indexes_of(text: str, completions: int) -> tuple[int, str]:
         total += ends[-1] - ends[0] + 1
         last = ends[-1]
     return total, ""
-
-
-def _replacement(spec: Json, path: str) -> Errors:
-    allowed = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
-    return field.supported_if_set(path, spec.get("podReplacementPolicy"), allowed)
 
 
 def _on_update(new: Json, old: Json) -> Causes:

@@ -146,6 +146,11 @@ def required(path: str, detail: str = "") -> FieldError:
     return FieldError("FieldValueRequired", path, f"Required value: {detail}" if detail else "Required value")
 
 
+def missing(path: str, given: Json, *keys: str) -> Errors:
+    """What is required in an object at this path and absent or empty."""
+    return [required(f"{path}.{key}") for key in keys if not given.get(key)]
+
+
 def invalid(path: str, value: Any, detail: str) -> FieldError:
     return FieldError("FieldValueInvalid", path, f"Invalid value: {shown(value)}: {detail}")
 

@@ -57,7 +57,7 @@ def on_update(new: Json, old: Json, core: bool = True) -> Causes:
         yield from _qualified_finalizers(new.get("finalizers") or ())
 
 
-def anew(new: Json, old: Json, namespaced: bool, name_check: Check, core: bool = True) -> Errors:
+def anew(new: Json, old: Json, namespaced: bool, name_check: Check, core: bool) -> Errors:
     """For kinds that validate the metadata of an update as if the object were new."""
     if all(new.get(key) == old.get(key) for key in _CHECKED):
         return []
@@ -139,21 +139,25 @@ def selector(given: Json | None, path: str) -> Causes:
     yield from labels(given.get("matchLabels") or {}, f"{path}.matchLabels")
     for index, expression in enumerate(given.get("matchExpressions") or ()):
         here = f"{path}.matchExpressions[{index}]"
-        operator, values = expression.get("operator"), expression.get("values") or []
-        match operator:
-            case "In" | "NotIn":
-                if not values:
-                    yield field.required(f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-            case "Exists" | "DoesNotExist":
-                if values:
-                    yield field.forbidden(
-                        f"{here}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                    )
-            case _:
-                yield field.invalid(f"{here}.operator", operator or "", "not a valid selector operator")
+        yield from operator_and_values(expression, here)
         yield from field.malformed(f"{here}.key", expression.get("key", ""), names.qualified)
-        for at, value in enumerate(values):
+        for at, value in enumerate(expression.get("values") or ()):
             yield from field.malformed(f"{here}.values[{at}]", value, names.label_value)
+
+
+def operator_and_values(expression: Json, path: str) -> Causes:
+    """Whether the operator of a requirement has the values that it takes."""
+    values = expression.get("values")
+    match expression.get("operator"):
+        case "In" | "NotIn":
+            if not values:
+                yield field.required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        case "Exists" | "DoesNotExist":
+            if values:
+                text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                yield field.forbidden(f"{path}.values", text)
+        case operator:
+            yield field.invalid(f"{path}.operator", operator or "", "not a valid selector operator")
 
 
 def template_labels(given: Json | None, template: Json) -> Errors:

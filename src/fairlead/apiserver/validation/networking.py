@@ -67,9 +67,14 @@ def _backend(backend: Json, path: str) -> Causes:
             yield field.required(path, "port name or number is required")
 
 
-def _ingress_class(obj: Json) -> Causes:
-    yield from metadata.on_create(obj["metadata"], False, names.subdomain)
-    spec = obj.get("spec") or {}
+def ingress_class(new: Json, old: Json | None) -> Causes:
+    spec = new.get("spec") or {}
+    if old is not None:
+        yield from metadata.on_update(new["metadata"], old["metadata"])
+        before = (old.get("spec") or {}).get("controller")
+        yield from field.immutable("spec.controller", spec.get("controller"), before)
+    # The rules of a new one apply too.
+    yield from metadata.on_create(new["metadata"], False, names.subdomain)
     controller = spec.get("controller", "")
     if len(controller) > 250:
         yield field.too_long("spec.controller", 250)
@@ -93,16 +98,6 @@ def _class_parameters(given: Json, path: str) -> Causes:
         yield field.required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
     elif scope == "Namespace":
         yield from field.malformed(f"{path}.namespace", space, names.label)
-
-
-def ingress_class(new: Json, old: Json | None) -> Causes:
-    if old is None:
-        yield from _ingress_class(new)
-        return
-    yield from metadata.on_update(new["metadata"], old["metadata"])
-    controllers = [(each.get("spec") or {}).get("controller") for each in (new, old)]
-    yield from field.immutable("spec.controller", *controllers)
-    yield from _ingress_class(new)
 
 
 def network_policy(new: Json, old: Json | None) -> Causes:

@@ -7,21 +7,16 @@ _LARGEST_PRIORITY = 1_000_000_000
 
 
 def priority_class(new: Json, old: Json | None) -> Causes:
-    return _on_create(new) if old is None else _on_update(new, old)
-
-
-def _on_create(obj: Json) -> Causes:
-    name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
+    name, value, policy = new["metadata"].get("name", ""), new.get("value", 0), new.get("preemptionPolicy")
+    if old is not None:
+        if new.get("value") != old.get("value"):
+            yield field.forbidden("value", "may not be changed in an update.")
+        yield from field.immutable("preemptionPolicy", policy, old.get("preemptionPolicy"))
+        return
     if name.startswith("system-"):
         if name not in ("system-node-critical", "system-cluster-critical"):
             text = "priority class names with 'system-' prefix are reserved for system use only. error:"
             yield field.forbidden("metadata.name", f"{text} {name} is not a known system priority class")
     elif value > _LARGEST_PRIORITY:
         yield field.forbidden("value", f"maximum allowed value of a user defined priority is {_LARGEST_PRIORITY}")
-    yield from field.supported("preemptionPolicy", obj.get("preemptionPolicy"), ("PreemptLowerPriority", "Never"))
-
-
-def _on_update(new: Json, old: Json) -> Causes:
-    if new.get("value") != old.get("value"):
-        yield field.forbidden("value", "may not be changed in an update.")
-    yield from field.immutable("preemptionPolicy", new.get("preemptionPolicy"), old.get("preemptionPolicy"))
+    yield from field.supported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))

@@ -121,20 +121,15 @@ def volume_attachment(new: Json, old: Json | None) -> Causes:
     yield field.invalid("spec", shown, "field is immutable")
 
 
-def _storage_capacity(obj: Json) -> Causes:
-    yield from metadata.on_create(obj["metadata"], True, names.subdomain)
-    yield from metadata.selector(obj.get("nodeTopology"), "nodeTopology")
-    yield from field.malformed("storageClassName", obj.get("storageClassName", ""), names.subdomain)
-    capacity = obj.get("capacity")
+def storage_capacity(new: Json, old: Json | None) -> Causes:
+    name, capacity = new.get("storageClassName", ""), new.get("capacity")
+    if old is not None:
+        yield from metadata.on_update(new["metadata"], old["metadata"])
+        yield from field.immutable("nodeTopology", new.get("nodeTopology"), old.get("nodeTopology"))
+        yield from field.immutable("storageClassName", name, old.get("storageClassName", ""))
+    # The rules of a new one apply too.
+    yield from metadata.on_create(new["metadata"], True, names.subdomain)
+    yield from metadata.selector(new.get("nodeTopology"), "nodeTopology")
+    yield from field.malformed("storageClassName", name, names.subdomain)
     if capacity is not None and nanos(capacity) < 0:
         yield field.invalid("capacity", capacity, "must be greater than or equal to 0")
-
-
-def storage_capacity(new: Json, old: Json | None) -> Causes:
-    if old is None:
-        yield from _storage_capacity(new)
-        return
-    yield from metadata.on_update(new["metadata"], old["metadata"])
-    yield from field.immutable("nodeTopology", new.get("nodeTopology"), old.get("nodeTopology"))
-    yield from field.immutable("storageClassName", new.get("storageClassName", ""), old.get("storageClassName", ""))
-    yield from _storage_capacity(new)

@@ -49,6 +49,8 @@ _VOLUMES: Final = {
     "rbd": ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 }
 _PERSISTENT: Final = ("cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd")
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _NO_SELECTOR: Final = "a null labelSelector results in matching no pod"
 _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 
@@ -88,8 +90,7 @@ def _pod(new: Json, old: Json | None) -> Iterator[str]:
 
 def _pod_status(new: Json, old: Json | None) -> Iterator[str]:
     for key in ("podIPs", "hostIPs"):
-        for index, each in enumerate((new.get("status") or {}).get(key) or ()):
-            yield from _ip(each.get("ip", ""), f"status.{key}[{index}].ip")
+        yield from _ips_of((new.get("status") or {}).get(key), f"status.{key}")
 
 
 def _name(thing: Json, of: str) -> Iterator[str]:
@@ -139,10 +140,8 @@ def _pod_spec(spec: Json, noted: Json, path: str) -> Iterator[str]:
         yield f"{here}.terminationGracePeriodSeconds: {detail}"
     if "affinity" in spec:
         yield from _pod_affinity(spec["affinity"], f"{here}.affinity")
-    for index, address in enumerate((spec.get("dnsConfig") or {}).get("nameservers") or ()):
-        yield from _ip(address, f"{here}.dnsConfig.nameservers[{index}]")
-    for index, alias in enumerate(spec.get("hostAliases") or ()):
-        yield from _ip(alias.get("ip", ""), f"{here}.hostAliases[{index}].ip")
+    yield from _each(_ip, (spec.get("dnsConfig") or {}).get("nameservers"), f"{here}.dnsConfig.nameservers")
+    yield from _ips_of(spec.get("hostAliases"), f"{here}.hostAliases")
 
 
 def _containers(spec: Json, path: str) -> Iterator[tuple[str, Json]]:
@@ -152,12 +151,10 @@ def _containers(spec: Json, path: str) -> Iterator[tuple[str, Json]]:
 
 
 def _node_affinity(given: Json, path: str) -> Iterator[str]:
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    for index, term in enumerate((given.get(required) or {}).get("nodeSelectorTerms") or ()):
-        yield from _node_term(term, f"{path}.{required}.nodeSelectorTerms[{index}]", values=False)
-    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
-    for index, term in enumerate(given.get(preferred) or ()):
-        yield from _node_term(term.get("preference") or {}, f"{path}.{preferred}[{index}].preference", values=True)
+    for index, term in enumerate((given.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()):
+        yield from _node_term(term, f"{path}.{_REQUIRED}.nodeSelectorTerms[{index}]", values=False)
+    for index, term in enumerate(given.get(_PREFERRED) or ()):
+        yield from _node_term(term.get("preference") or {}, f"{path}.{_PREFERRED}[{index}].preference", values=True)
 
 
 def _node_term(term: Json, path: str, *, values: bool) -> Iterator[str]:
@@ -173,14 +170,12 @@ def _node_term(term: Json, path: str, *, values: bool) -> Iterator[str]:
 def _pod_affinity(given: Json, path: str) -> Iterator[str]:
     for side in ("podAffinity", "podAntiAffinity"):
         rules, here = given.get(side) or {}, f"{path}.{side}"
-        key = "requiredDuringSchedulingIgnoredDuringExecution"
-        for index, term in enumerate(rules.get(key) or ()):
+        for index, term in enumerate(rules.get(_REQUIRED) or ()):
             if "labelSelector" not in term:
-                yield f"{here}.{key}[{index}].labelSelector: {_NO_SELECTOR}"
-        key = "preferredDuringSchedulingIgnoredDuringExecution"
-        for index, term in enumerate(rules.get(key) or ()):
+                yield f"{here}.{_REQUIRED}[{index}].labelSelector: {_NO_SELECTOR}"
+        for index, term in enumerate(rules.get(_PREFERRED) or ()):
             if "labelSelector" not in (term.get("podAffinityTerm") or {}):
-                yield f"{here}.{key}[{index}].podAffinityTerm.labelSelector: {_NO_SELECTOR}"
+                yield f"{here}.{_PREFERRED}[{index}].podAffinityTerm.labelSelector: {_NO_SELECTOR}"
 
 
 def _twice(spec: Json, path: str) -> Iterator[str]:
@@ -464,8 +459,7 @@ def _service(new: Json, old: Json | None) -> Iterator[str]:
     kind = spec.get("type")
     headless = kind == "ClusterIP" and spec.get("clusterIP") == "None"
     if kind != "ExternalName" and not headless:
-        for index, address in enumerate(spec.get("clusterIPs") or ()):
-            yield from _ip(address, f"spec.clusterIPs[{index}]")
+        yield from _each(_ip, spec.get("clusterIPs"), "spec.clusterIPs")
     outside = spec.get("externalIPs") or ()
     if headless:
         if spec.get("loadBalancerIP"):
@@ -474,14 +468,12 @@ def _service(new: Json, old: Json | None) -> Iterator[str]:
             yield "spec.externalIPs is ignored for headless services"
         if spec.get("sessionAffinity") != "None":
             yield "spec.SessionAffinity is ignored for headless services"
-    for index, address in enumerate(outside):
-        yield from _ip(address, f"spec.externalIPs[{index}]")
+    yield from _each(_ip, outside, "spec.externalIPs")
     if outside and not headless and kind != "ExternalName":
         yield "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
     if spec.get("loadBalancerIP"):
         yield from _ip(spec["loadBalancerIP"], "spec.loadBalancerIP")
-    for index, block in enumerate(spec.get("loadBalancerSourceRanges") or ()):
-        yield from _cidr(block, f"spec.loadBalancerSourceRanges[{index}]")
+    yield from _each(_cidr, spec.get("loadBalancerSourceRanges"), "spec.loadBalancerSourceRanges")
     if kind == "ExternalName" and outside:
         yield 'spec.externalIPs is ignored when spec.type is "ExternalName"'
     if kind != "ExternalName" and spec.get("externalName"):
@@ -500,8 +492,7 @@ def _balancers(new: Json, old: Json | None) -> Iterator[str]:
 def _endpoints(new: Json, old: Json | None) -> Iterator[str]:
     for index, subset in enumerate(new.get("subsets") or ()):
         for key in ("addresses", "notReadyAddresses"):
-            for at, address in enumerate(subset.get(key) or ()):
-                yield from _ip(address.get("ip", ""), f"subsets[{index}].{key}[{at}].ip")
+            yield from _ips_of(subset.get(key), f"subsets[{index}].{key}")
 
 
 def _slice(new: Json, old: Json | None) -> Iterator[str]:
@@ -511,8 +502,7 @@ def _slice(new: Json, old: Json | None) -> Iterator[str]:
     if str(labels.get("endpointslice.kubernetes.io/managed-by", "")).startswith("endpointslice"):
         return
     for index, endpoint in enumerate(new.get("endpoints") or ()):
-        for at, address in enumerate(endpoint.get("addresses") or ()):
-            yield from _ip(address, f"endpoints[{index}].addresses[{at}]")
+        yield from _each(_ip, endpoint.get("addresses"), f"endpoints[{index}].addresses")
 
 
 def _policy(new: Json, old: Json | None) -> Iterator[str]:
@@ -522,8 +512,7 @@ def _policy(new: Json, old: Json | None) -> Iterator[str]:
                 block, path = peer.get("ipBlock"), f"spec.{side}[{index}].{peers}[{at}].ipBlock"
                 if block is not None:
                     yield from _cidr(block.get("cidr", ""), f"{path}.cidr")
-                    for number, except_ in enumerate(block.get("except") or ()):
-                        yield from _cidr(except_, f"{path}.except[{number}]")
+                    yield from _each(_cidr, block.get("except"), f"{path}.except")
 
 
 def _node(new: Json, old: Json | None) -> Iterator[str]:
@@ -532,8 +521,18 @@ def _node(new: Json, old: Json | None) -> Iterator[str]:
         yield "spec.configSource: the feature is removed"
     if spec.get("externalID"):
         yield "spec.externalID: this field is deprecated, and is unused by Kubernetes"
-    for index, block in enumerate(spec.get("podCIDRs") or ()):
-        yield from _cidr(block, f"spec.podCIDRs[{index}]")
+    yield from _each(_cidr, spec.get("podCIDRs"), "spec.podCIDRs")
+
+
+def _each(check: Callable[[str, str], Iterator[str]], texts: Iterable[str] | None, path: str) -> Iterator[str]:
+    for index, text in enumerate(texts or ()):
+        yield from check(text, f"{path}[{index}]")
+
+
+def _ips_of(items: Iterable[Json] | None, path: str) -> Iterator[str]:
+    """Of the addresses that each item has as `ip`."""
+    for index, item in enumerate(items or ()):
+        yield from _ip(item.get("ip", ""), f"{path}[{index}].ip")
 
 
 def _ip(address: str, path: str) -> Iterator[str]:

@@ -41,7 +41,7 @@ def claim_spec(spec: Json, path: str) -> Causes:
 
 
 def _data_source(given: Json, path: str) -> Causes:
-    yield from (field.required(f"{path}.{key}") for key in ("name", "kind") if not given.get(key))
+    yield from field.missing(path, given, "name", "kind")
     group, kind = given.get("apiGroup") or "", given.get("kind", "")
     if not group and kind != "PersistentVolumeClaim":
         yield field.invalid(path, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")

@@ -101,11 +101,9 @@ def ephemeral_containers(given: list[Json], spec: Json, around: Around, path: st
         if target and target not in others:
             yield field.not_found(f"{here}.targetContainerName", target)
         detail = "cannot be set for an Ephemeral Container"
-        yield from (
-            field.forbidden(f"{here}.{key}", detail)
-            for key, value in container.items()
-            if value and key not in _LOOKING
-        )
+        for key, value in container.items():
+            if value and key not in _LOOKING:
+                yield field.forbidden(f"{here}.{key}", detail)
         for at, mount in enumerate(container.get("volumeMounts") or ()):
             for key in ("subPath", "subPathExpr"):
                 if mount.get(key):
@@ -121,8 +119,7 @@ def untidy_image(container: Json, path: str) -> Errors:
 
 def _container(container: Json, around: Around, path: str) -> Causes:
     yield from field.mandatory(f"{path}.name", container.get("name"), names.label)
-    if not container.get("image"):
-        yield field.required(f"{path}.image")
+    yield from field.missing(path, container, "image")
     yield from field.one_of(f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _MESSAGES)
     if "ports" in container:
         yield from _ports(container["ports"], f"{path}.ports")
@@ -260,12 +257,7 @@ def _env_from(source: Json, index: int, whole: str) -> Causes:
     kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
     for kind in kinds:
         name = source[kind].get("name", "")
-        if not name:
-            yield field.required(f"{path}.{kind}.name")
-        else:
-            yield from (
-                field.invalid(f"{path}.{kind}.name", name, text) for text in names.subdomain(names.beginning(name))
-            )
+        yield from field.mandatory(f"{path}.{kind}.name", name, lambda name: names.subdomain(names.beginning(name)))
     if not kinds:
         yield field.invalid(whole, "", "must specify one of: `configMapRef` or `secretRef`")
     elif len(kinds) > 1:

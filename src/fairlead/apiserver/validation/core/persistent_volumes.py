@@ -19,7 +19,7 @@ _SECRETS: Final = (
 )  # fmt: skip
 
 
-def _spec(spec: Json, name: str) -> Causes:
+def _spec(spec: Json) -> Causes:
     modes = spec.get("accessModes") or ()
     if not modes:
         yield field.required("spec.accessModes")
@@ -35,12 +35,11 @@ def _spec(spec: Json, name: str) -> Causes:
         if nanos(quantity) <= 0:
             yield field.invalid(path, quantity, "must be greater than zero")
     policy = spec.get("persistentVolumeReclaimPolicy")
-    if policy and policy not in _POLICIES:
-        yield field.not_supported("spec.persistentVolumeReclaimPolicy", policy, _POLICIES)
-    affinity = spec.get("nodeAffinity")
-    if affinity is not None:
-        yield from _affinity(affinity)
-    yield from _source(spec, name)
+    if policy:
+        yield from field.supported("spec.persistentVolumeReclaimPolicy", policy, _POLICIES)
+    if spec.get("nodeAffinity") is not None:
+        yield from _affinity(spec["nodeAffinity"])
+    yield from _source(spec)
     if (spec.get("hostPath") or {}).get("path", "x").rstrip("/") == "" and policy == "Recycle":
         yield field.forbidden("spec.persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
     yield from field.optional("spec.storageClassName", spec.get("storageClassName"), names.subdomain)
@@ -60,7 +59,7 @@ def _affinity(affinity: Json) -> Errors:
     return placing.node_selector(affinity["required"], path)
 
 
-def _source(spec: Json, name: str) -> Causes:
+def _source(spec: Json) -> Causes:
     kinds = [kind for kind in _SOURCES if spec.get(kind) is not None]
     if not kinds:
         yield field.required("spec", "must specify a volume type")
@@ -78,8 +77,7 @@ def _source(spec: Json, name: str) -> Causes:
 
 def _csi(source: Json, path: str) -> Causes:
     yield from volumes.driver(source.get("driver", ""), f"{path}.driver")
-    if not source.get("volumeHandle"):
-        yield field.required(f"{path}.volumeHandle")
+    yield from field.missing(path, source, "volumeHandle")
     for key in _SECRETS:
         if key in source:
             for part, check in (("name", names.subdomain), ("namespace", names.label)):
@@ -94,8 +92,8 @@ def _local(source: Json, path: str) -> Errors:
 
 def _iscsi(source: Json, path: str) -> Causes:
     yield from volumes.iscsi(source, path, "must be valid format")
-    if "secretRef" in source and not source["secretRef"].get("name"):
-        yield field.required(f"{path}.secretRef.name")
+    if "secretRef" in source:
+        yield from field.missing(f"{path}.secretRef", source["secretRef"], "name")
 
 
 def _glusterfs(source: Json, path: str) -> Causes:
@@ -117,11 +115,7 @@ def _azure_file(source: Json, path: str) -> Causes:
 def _cinder(source: Json, path: str) -> Causes:
     yield from volumes.cinder({key: value for key, value in source.items() if key != "secretRef"}, path)
     if "secretRef" in source:
-        yield from (
-            field.required(f"{path}.secretRef.{key}")
-            for key in ("name", "namespace")
-            if not source["secretRef"].get(key)
-        )
+        yield from field.missing(f"{path}.secretRef", source["secretRef"], "name", "namespace")
 
 
 # Other rules than those for the same source in a pod.
@@ -140,13 +134,12 @@ _SOURCES: Final = {
 
 
 def volume(new: Json, old: Json | None) -> Causes:
-    spec, name = new["spec"], new["metadata"].get("name", "")
+    spec = new["spec"]
+    if old is None or spec != old["spec"]:
+        yield from _spec(spec)
     if old is None:
-        yield from _spec(spec, name)
         return
     before = old["spec"]
-    if spec != before:
-        yield from _spec(spec, name)
     sources = [{kind: each[kind] for kind in _SOURCES if kind in each} for each in (spec, before)]
     if "csi" in sources[0] and "csi" in sources[1] and "controllerExpandSecretRef" not in sources[1]["csi"]:
         # The only part of it that may be added later.

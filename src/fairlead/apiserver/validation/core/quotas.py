@@ -1,15 +1,8 @@
 """Validation of ResourceQuotas and LimitRanges."""
 
 from fairlead.apiserver.validation import errors as field
-from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation import metadata, names, quantities
 from fairlead.apiserver.validation.errors import Causes, Errors, Json
-from fairlead.apiserver.validation.quantities import (
-    amount,
-    container_resource_name,
-    is_overcommitted,
-    is_quota_resource,
-    resource_name,
-)
 from fairlead.model.quantity import NANO, nanos
 
 _POD_SCOPES = ("Terminating", "NotTerminating", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity")
@@ -43,10 +36,10 @@ def quota_status(new: Json, old: Json) -> Errors:
 def _amounts(given: Json, path: str) -> Causes:
     for name, quantity in given.items():
         here = f"{path}[{name}]"
-        yield from resource_name(name, here)
-        if "/" not in name and not is_quota_resource(name):
+        yield from quantities.resource_name(name, here)
+        if "/" not in name and not quantities.is_quota_resource(name):
             yield field.invalid(here, name, "must be a standard resource for quota")
-        yield from amount(name, quantity, here)
+        yield from quantities.amount(name, quantity, here)
 
 
 def _quota_spec(spec: Json) -> Causes:
@@ -57,7 +50,7 @@ def _quota_spec(spec: Json) -> Causes:
         if scope not in _SCOPES:
             yield field.invalid("spec.scopes", scopes, "unsupported scope")
         for name in sorted(hard):
-            if is_quota_resource(name) and not _applies(scope, name):
+            if quantities.is_quota_resource(name) and not _applies(scope, name):
                 yield field.invalid("spec.scopes", scopes, "unsupported scope applied to resource")
     yield from (field.invalid("spec.scopes", scopes, "conflicting scopes") for pair in _CLASH if {*pair} <= {*scopes})
     if spec.get("scopeSelector"):
@@ -114,22 +107,26 @@ def _limit_type(kind: str, path: str) -> Errors:
 
 
 def _limit(limit: Json, kind: str, path: str) -> Causes:
-    check = container_resource_name if kind in ("Pod", "Container") else resource_name
+    check = quantities.container_resource_name if kind in ("Pod", "Container") else quantities.resource_name
     kept = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
-    for key in ("max", "min"):
-        yield from (each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]"))
+
+    def names_of(key: str) -> Causes:
+        for name in limit.get(key) or ():
+            yield from check(name, f"{path}.{key}[{name}]")
+
+    yield from names_of("max")
+    yield from names_of("min")
     for key in ("default", "defaultRequest"):
         if kind == "Pod":
             if limit.get(key):
                 yield field.forbidden(f"{path}.{key}", "may not be specified when `type` is 'Pod'")
             kept.remove(key)
         else:
-            yield from (each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]"))
+            yield from names_of(key)
     if kind == "PersistentVolumeClaim" and not any("storage" in (limit.get(key) or ()) for key in ("min", "max")):
         text = "either minimum or maximum storage value is required, but neither was provided"
         yield field.required(f"{path}.limits", text)
-    key = "maxLimitRequestRatio"
-    yield from (each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]"))
+    yield from names_of("maxLimitRequestRatio")
     for name in dict.fromkeys(name for key in kept for name in limit.get(key) or ()):
         given = {key: limit[key][name] for key in kept if name in (limit.get(key) or ())}
         yield from _bounds(given, name, path)
@@ -159,7 +156,7 @@ def _bounds(given: Json, name: str, path: str) -> Errors:
             if nanos(ratio) / NANO > largest:
                 found.append(field.invalid(here, ratio, f"ratio {ratio} is greater than max/min = {largest:f}"))
     differ = usual is not None and default_request is not None and nanos(usual) != nanos(default_request)
-    if differ and not is_overcommitted(name):
+    if differ and not quantities.is_overcommitted(name):
         text = f"default value {usual} must equal to defaultRequest value {default_request} in {name}"
         found.append(field.invalid(f"{path}.defaultRequest[{name}]", default_request, text))
     return found

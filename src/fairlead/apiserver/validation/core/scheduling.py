@@ -5,8 +5,10 @@ from typing import Any
 from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.errors import Causes, Errors, Json
-from fairlead.apiserver.validation.metadata import selector
+from fairlead.apiserver.validation.metadata import operator_and_values, selector
 
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -60,26 +62,24 @@ def _twice(path: str, taint: Json) -> Any:
 
 
 def affinity(given: Json, path: str) -> Causes:
-    if "nodeAffinity" in given:
-        here = f"{path}.nodeAffinity"
-        node = given["nodeAffinity"]
-        if "requiredDuringSchedulingIgnoredDuringExecution" in node:
-            yield from node_selector(
-                node["requiredDuringSchedulingIgnoredDuringExecution"],
-                f"{here}.requiredDuringSchedulingIgnoredDuringExecution",
-            )
-        preferred = f"{here}.preferredDuringSchedulingIgnoredDuringExecution"
-        for index, term in enumerate(node.get("preferredDuringSchedulingIgnoredDuringExecution") or ()):
-            yield from _weight(term, f"{preferred}[{index}]")
-            yield from node_term(term.get("preference") or {}, f"{preferred}[{index}].preference", values=False)
+    node, here = given.get("nodeAffinity") or {}, f"{path}.nodeAffinity"
+    if _REQUIRED in node:
+        yield from node_selector(node[_REQUIRED], f"{here}.{_REQUIRED}")
+    yield from field.each(f"{here}.{_PREFERRED}", node.get(_PREFERRED), _preferred_node)
     for kind in ("podAffinity", "podAntiAffinity"):
-        pods = given.get(kind) or {}
-        here = f"{path}.{kind}.requiredDuringSchedulingIgnoredDuringExecution"
-        yield from field.each(here, pods.get("requiredDuringSchedulingIgnoredDuringExecution"), _pod_term)
-        here = f"{path}.{kind}.preferredDuringSchedulingIgnoredDuringExecution"
-        for index, term in enumerate(pods.get("preferredDuringSchedulingIgnoredDuringExecution") or ()):
-            yield from _weight(term, f"{here}[{index}]")
-            yield from _pod_term(term.get("podAffinityTerm") or {}, f"{here}[{index}].podAffinityTerm")
+        pods, here = given.get(kind) or {}, f"{path}.{kind}"
+        yield from field.each(f"{here}.{_REQUIRED}", pods.get(_REQUIRED), _pod_term)
+        yield from field.each(f"{here}.{_PREFERRED}", pods.get(_PREFERRED), _preferred_pods)
+
+
+def _preferred_node(term: Json, path: str) -> Causes:
+    yield from _weight(term, path)
+    yield from node_term(term.get("preference") or {}, f"{path}.preference", values=False)
+
+
+def _preferred_pods(term: Json, path: str) -> Causes:
+    yield from _weight(term, path)
+    yield from _pod_term(term.get("podAffinityTerm") or {}, f"{path}.podAffinityTerm")
 
 
 def _weight(term: Json, path: str) -> Errors:
@@ -153,20 +153,10 @@ def node_term(term: Json, path: str, values: bool = True) -> Causes:
 
 def _requirement(expression: Json, path: str, check_values: bool) -> Causes:
     values = expression.get("values") or ()
-    match expression.get("operator"):
-        case "In" | "NotIn":
-            if not values:
-                yield field.required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-        case "Exists" | "DoesNotExist":
-            if values:
-                yield field.forbidden(
-                    f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                )
-        case "Gt" | "Lt":
-            if len(values) != 1:
-                yield field.required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
-        case operator:
-            yield field.invalid(f"{path}.operator", operator or "", "not a valid selector operator")
+    if expression.get("operator") not in ("Gt", "Lt"):
+        yield from operator_and_values(expression, path)
+    elif len(values) != 1:
+        yield field.required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
     yield from field.malformed(f"{path}.key", expression.get("key", ""), names.qualified)
     if check_values:
         for index, value in enumerate(values):

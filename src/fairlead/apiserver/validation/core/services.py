@@ -225,9 +225,8 @@ def _traffic(spec: Json, kind: str) -> Causes:
         yield field.invalid(path, checked, detail)
     elif checked:
         yield from field.malformed(path, checked, names.port_number)
-    yield from field.supported_if_set(
-        "spec.internalTrafficPolicy", spec.get("internalTrafficPolicy"), ("Cluster", "Local")
-    )
+    inside = spec.get("internalTrafficPolicy")
+    yield from field.supported_if_set("spec.internalTrafficPolicy", inside, ("Cluster", "Local"))
     yield from field.supported_if_set("spec.trafficDistribution", spec.get("trafficDistribution"), _DISTRIBUTIONS)
 
 

@@ -20,7 +20,7 @@ _EUI = re.compile(r"eui.[A-Za-z0-9]{16}", re.ASCII)
 _NAA = re.compile(r"naa.[A-Za-z0-9]{32}", re.ASCII)
 
 
-def volumes(given: list[Json], path: str, pod_name: str = "") -> tuple[dict[str, Json], Errors]:
+def volumes(given: list[Json], path: str, pod_name: str) -> tuple[dict[str, Json], Errors]:
     """The valid ones by name, and the errors of the others."""
     good: dict[str, Json] = {}
     found: Errors = []
@@ -32,9 +32,8 @@ def volumes(given: list[Json], path: str, pod_name: str = "") -> tuple[dict[str,
         problems += field.mandatory(f"{here}.name", name, names.label)
         if name in good:
             problems.append(field.duplicate(f"{here}.name", name))
-        if problems:
-            found += problems
-        else:
+        found += problems
+        if not problems:
             good[name] = volume
         claim = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
         if claim and claim in made:
@@ -71,10 +70,7 @@ _SHOWN: Final = {"gcePersistentDisk": "persistentDisk"}
 
 
 def _needs(*keys: str) -> Callable[[Json, str], Causes]:
-    def check(source: Json, path: str) -> Errors:
-        return [field.required(f"{path}.{key}") for key in keys if not source.get(key)]
-
-    return check
+    return lambda source, path: field.missing(path, source, *keys)
 
 
 def _empty_dir(source: Json, path: str) -> Errors:
@@ -93,12 +89,12 @@ def _host_path(source: Json, path: str) -> Causes:
 
 
 def _git_repo(source: Json, path: str) -> Errors:
-    return [*_needs("repository")(source, path), *descending(source.get("directory", ""), f"{path}.directory")]
+    return [*field.missing(path, source, "repository"), *descending(source.get("directory", ""), f"{path}.directory")]
 
 
 def _disk(key: str) -> Callable[[Json, str], Causes]:
     def check(source: Json, path: str) -> Causes:
-        yield from _needs(key)(source, path)
+        yield from field.missing(path, source, key)
         if not 0 <= source.get("partition", 0) <= 255:
             yield field.invalid(f"{path}.partition", source["partition"], _PARTITION)
 
@@ -106,13 +102,13 @@ def _disk(key: str) -> Callable[[Json, str], Causes]:
 
 
 def _nfs(source: Json, path: str) -> Causes:
-    yield from _needs("server", "path")(source, path)
+    yield from field.missing(path, source, "server", "path")
     if not source.get("path", "").startswith("/"):
         yield field.invalid(f"{path}.path", source.get("path", ""), "must be an absolute path")
 
 
 def iscsi(source: Json, path: str, detail: str = "must be valid format starting with iqn, eui, or naa") -> Causes:
-    yield from _needs("targetPortal", "iqn")(source, path)
+    yield from field.missing(path, source, "targetPortal", "iqn")
     if source.get("iqn"):
         yield from _initiator(source["iqn"], f"{path}.iqn", detail)
     yield from field.between(f"{path}.lun", source.get("lun", 0), 0, 255)
@@ -140,7 +136,7 @@ def _flocker(source: Json, path: str) -> Causes:
 
 
 def cinder(source: Json, path: str) -> Causes:
-    yield from _needs("volumeID")(source, path)
+    yield from field.missing(path, source, "volumeID")
     if "secretRef" in source and not (source["secretRef"] or {}).get("name"):
         yield field.required(f"{path}.secretRef.name")
 
@@ -153,13 +149,10 @@ def quobyte(source: Json, path: str) -> Causes:
     elif len(source.get("tenant", "")) >= 65:
         yield field.required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters")
     else:
-        pairs = registry.split(",")
-        yield from (
-            field.invalid(f"{path}.registry", registry, detail)
-            for pair in pairs
-            if not re.fullmatch(r"[^:]*:[^:]*", pair)
-        )
-    yield from _needs("volume")(source, path)
+        for pair in registry.split(","):
+            if pair.count(":") != 1:
+                yield field.invalid(f"{path}.registry", registry, detail)
+    yield from field.missing(path, source, "volume")
 
 
 def fibre_channel(source: Json, path: str) -> Causes:
@@ -177,7 +170,7 @@ def fibre_channel(source: Json, path: str) -> Causes:
 
 
 def flex(source: Json, path: str) -> Causes:
-    yield from _needs("driver")(source, path)
+    yield from field.missing(path, source, "driver")
     for key in source.get("options") or ():
         space = f".{key.partition('/')[0].lower()}"
         if space.endswith((".kubernetes.io", ".k8s.io")):
@@ -185,7 +178,7 @@ def flex(source: Json, path: str) -> Causes:
 
 
 def azure_disk(source: Json, path: str) -> Causes:
-    yield from _needs("diskName", "diskURI")(source, path)
+    yield from field.missing(path, source, "diskName", "diskURI")
     caching, kinds = ("None", "ReadOnly", "ReadWrite"), ("Dedicated", "Managed", "Shared")
     yield from field.supported_if_set(f"{path}.cachingMode", source.get("cachingMode"), caching)
     yield from field.supported_if_set(f"{path}.kind", source.get("kind"), kinds)
@@ -232,11 +225,9 @@ def _ephemeral(source: Json, path: str) -> Causes:
     here, meta = f"{path}.volumeClaimTemplate", template.get("metadata") or {}
     yield from metadata.annotations(meta.get("annotations") or {}, f"{here}.metadata.annotations")
     yield from metadata.labels(meta.get("labels") or {}, f"{here}.metadata.labels")
-    yield from (
-        field.forbidden(f"{here}.metadata.{key}", "cannot be set")
-        for key, value in meta.items()
-        if value and key not in ("annotations", "labels")
-    )
+    for key, value in meta.items():
+        if value and key not in ("annotations", "labels"):
+            yield field.forbidden(f"{here}.metadata.{key}", "cannot be set")
     yield from claim_spec(template.get("spec") or {}, f"{here}.spec")
 
 
@@ -247,7 +238,7 @@ def _mode(source: Json, key: str, path: str) -> Errors:
 
 def _items(key: str) -> Callable[[Json, str], Causes]:
     def check(source: Json, path: str) -> Causes:
-        yield from _needs(key)(source, path)
+        yield from field.missing(path, source, key)
         yield from _mode(source, "defaultMode", path)
         yield from field.each(f"{path}.items", source.get("items"), _item)
 
@@ -255,7 +246,7 @@ def _items(key: str) -> Callable[[Json, str], Causes]:
 
 
 def _item(item: Json, path: str) -> Causes:
-    yield from _needs("key", "path")(item, path)
+    yield from field.missing(path, item, "key", "path")
     yield from not_reserved(item.get("path", ""), f"{path}.path")
     yield from _mode(item, "mode", path)
 
@@ -268,7 +259,7 @@ def _downward(source: Json, path: str) -> Causes:
 
 
 def _downward_item(item: Json, path: str) -> Causes:
-    yield from _needs("path")(item, path)
+    yield from field.missing(path, item, "path")
     yield from not_reserved(item.get("path", ""), f"{path}.path")
     if "fieldRef" in item:
         yield from field_ref(item["fieldRef"], f"{path}.fieldRef", in_volume=True)
@@ -295,7 +286,7 @@ def _projected(source: Json, path: str) -> Errors:
         for kind in ("secret", "configMap"):
             if kind in projection:
                 part = projection[kind]
-                found += _needs("name")(part, f"{here}.{kind}")
+                found += field.missing(f"{here}.{kind}", part, "name")
                 for at, item in enumerate(part.get("items") or ()):
                     found += _item(item, f"{here}.{kind}.items[{at}]")
                     take(item.get("path", ""), part.get("name", ""))
