@@ -22,11 +22,11 @@ from bench.openb import (
     read_pods,
     run,
 )
-from bench.openb_policies import POLICIES, Cluster, Node, Outcome, asked_milli
+from bench.openb_policies import POLICIES, Cluster, Node, Outcome, asked_milli, choose_row
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.fragmentation import Shape, compile_shapes
 from fairlead.engine.gpus import NO_GPU, WHOLE_MILLI, GpuRequest
-from fairlead.engine.priorities.min_fragment import MinFragment, balanced_packing, choose_row
+from fairlead.engine.priorities.min_fragment import balanced_packing, fragment_scores
 
 NODES = [Node(f"node-{number:02d}", 96_000, 400_000, 8, "G2") for number in range(6)] + [
     Node(f"node-{number:02d}", 104_000, 500_000, 2, "T4") for number in range(6, 12)
@@ -222,7 +222,7 @@ def test_a_light_pod_spares_the_cpu_that_other_devices_need() -> None:
     cluster = empty_cluster([Node("rich", 32_000, 99, 2, ""), Node("poor", 32_000, 99, 2, "")])
     cluster.cpu_milli_N[1] = 11_000
     expected = compile_shapes([(Shape(10_000, 0, GpuRequest(1)), 9), (Shape(1_000, 0, GpuRequest(1)), 1)], {})
-    score_N, device_N = MinFragment(expected).score(cluster.states(np.arange(2)), Shape(1_000, 0, GpuRequest(1)))
+    score_N, device_N = fragment_scores(cluster.states(np.arange(2)), Shape(1_000, 0, GpuRequest(1)), expected)
     # rich: 1 000 fewer to lose, nothing lost before or after. poor: 900 milli of the second device are stranded
     # for nine in ten pods before, none after.
     assert score_N.tolist() == pytest.approx([0.0, 0.9 * 900])

@@ -19,7 +19,6 @@ from fairlead.engine.unit import (
 )
 from fairlead.model.intents import Bind, Delete
 from fairlead.model.pod import SchedulerPod
-from fairlead.placement.places import with_nodes
 from fairlead.placement.trials import LoopTrials
 from fairlead.testing.builders import a_node
 from fairlead.testing.clock import settle
@@ -107,7 +106,7 @@ async def test_places_are_held_for_members_that_do_not_exist_yet() -> None:
         placed = source.outcomes[-1]
         assert isinstance(placed, UnitPlaced)
         assert (server.writes.bindings, len(server.loop.reservations)) == ({}, 2)
-        source.offers.append(("g", with_nodes(gang("g", *planned)[1], placed)))
+        source.offers.append(("g", gang("g", *planned)[1].with_nodes(placed.nodes)))
         server.put(wanting("other", cpu="3"))
         real = wanting("real", cpu="3", labels={"gang": "g"}, annotations={"member": planned[1].key})
         server.put(real)

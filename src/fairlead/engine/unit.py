@@ -102,6 +102,14 @@ class Unit(msgspec.Struct, frozen=True):
         """Whether what stands is enough without any further member."""
         return len(self.placed) >= self.needed and not any(member.essential for member in self.waiting)
 
+    def with_nodes(self, nodes: Mapping[str, str]) -> "Unit":
+        """The unit with other nodes for some members, by their keys; empty for none."""
+        members = tuple(
+            msgspec.structs.replace(member, node=nodes[member.pod.key]) if member.pod.key in nodes else member
+            for member in self.members
+        )
+        return msgspec.structs.replace(self, members=members)
+
 
 class UnitPlaced(msgspec.Struct, frozen=True):
     """At least one member got a node, and at least the minimum has one."""
@@ -112,6 +120,10 @@ class UnitPlaced(msgspec.Struct, frozen=True):
     # Members beyond the minimum that found no place.
     waiting: tuple[str, ...] = ()
     domain: str = ""
+
+    @property
+    def nodes(self) -> dict[str, str]:
+        return {each.pod: each.node for each in self.placed}
 
 
 class LargestNode(msgspec.Struct, frozen=True):

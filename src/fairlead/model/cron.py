@@ -36,17 +36,17 @@ class BadSchedule(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    values: frozenset[int]
-    is_any: bool
+    values: frozenset[int] = frozenset()
+    is_any: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    minutes: Field
-    hours: Field
-    days: Field
-    months: Field
-    weekdays: Field
+    minutes: Field = Field()
+    hours: Field = Field()
+    days: Field = Field()
+    months: Field = Field()
+    weekdays: Field = Field()
     every: timedelta | None = None  # instead of the fields
 
     def next_after(self, moment: datetime, zone: tzinfo, since: datetime | None = None) -> datetime | None:
@@ -107,11 +107,8 @@ def _real(day: date, hour: int, minute: int, zone: tzinfo, fold: int) -> datetim
 
 
 def parse_schedule(text: str) -> Schedule:
-    every = None
-    nothing = Field(frozenset(), True)
     if text.startswith("@every "):
-        every = _parse_span(text.removeprefix("@every ").strip())
-        return Schedule(nothing, nothing, nothing, nothing, nothing, every)
+        return Schedule(every=_parse_span(text.removeprefix("@every ").strip()))
     fields = NAMED.get(text.lower().strip(), text).split()
     if len(fields) != 5:
         raise BadSchedule(f"{text!r} has {len(fields)} fields, not five")

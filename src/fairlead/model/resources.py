@@ -138,15 +138,12 @@ def _container_requests(pod: SchedulerPod, assumed: Mapping[str, int], placed: b
 
 
 def _largest(pod: SchedulerPod, desired: Nanos, in_force: Nanos, granted: Nanos) -> Nanos:
-    largest: Nanos = {} if _is_resize_infeasible(pod) else dict(desired)
+    pending = pod.condition("PodResizePending")
+    is_infeasible = pending is not None and pending.reason == "Infeasible"
+    largest: Nanos = {} if is_infeasible else dict(desired)
     _raise_to(largest, in_force)
     _raise_to(largest, granted)
     return largest
-
-
-def _is_resize_infeasible(pod: SchedulerPod) -> bool:
-    pending = pod.condition("PodResizePending")
-    return pending is not None and pending.reason == "Infeasible"
 
 
 def _add(total: Nanos, more: Mapping[str, int]) -> None:

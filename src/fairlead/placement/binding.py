@@ -166,9 +166,10 @@ class Binder:
         volume = self._catalog.volumes.get(volume_name)
         if volume is None:
             return f"volume {volume_name} is gone"
-        if _is_reserved_for(volume, claim):
+        reserved_for = volume.spec.claim_ref
+        if reserved_for is not None and reserved_for.uid == claim.metadata.uid:
             return ""
-        if volume.spec.claim_ref is not None and not volume.is_for(claim):
+        if reserved_for is not None and not volume.is_for(claim):
             return f"volume {volume_name} is for another claim"
         return Patch(
             kind=VOLUMES,
@@ -203,8 +204,3 @@ class Binder:
 
     async def _until_news(self, at_most_s: float) -> None:
         await first_of(self._news.wait(), self._clock.sleep(at_most_s))
-
-
-def _is_reserved_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    ref = volume.spec.claim_ref
-    return ref is not None and ref.uid == claim.metadata.uid

@@ -113,8 +113,7 @@ class Loop:
         self._alone: set[str] = set()
         self._binding = 0
         self._wakeup = asyncio.Event()
-        self.is_leading = False
-        self._prepared = False
+        self.is_leading = self._prepared = False
         self.reservations = Reservations(self._state.table)
         self.units = Units(
             sources,

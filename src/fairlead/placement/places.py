@@ -8,7 +8,6 @@ until then nothing durable says so, and whoever leads next would not know.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import msgspec
 import structlog
 
 from fairlead.engine.cycle import Cycle
@@ -72,7 +71,7 @@ class Places:
             uid = self.standing.pod_of(key) if before.get(key) != node else None
             if uid is not None and self._reservations.get(key) is not None:
                 self._held(uid)  # it was waiting for the source's word
-        return self.standing.units.get(unit.key) or without_nodes(unit)
+        return self.standing.units.get(unit.key) or unit.with_nodes(dict.fromkeys(nodes, ""))
 
     def withdraw(self, key: str) -> None:
         for reservation in self._reservations.of_maker(key):
@@ -84,7 +83,7 @@ class Places:
     def placed(self, source: UnitSource, unit: Unit, outcome: UnitPlaced) -> None:
         """A decision gave members their places, which are in the table; pods still to be created have them held."""
         self._sources[unit.key] = source
-        now = with_nodes(unit, outcome)
+        now = unit.with_nodes(outcome.nodes)
         self.standing.set(now)
         for before, member in zip(unit.members, now.members, strict=True):
             if member.node and not before.node and not member.pod.metadata.uid:
@@ -147,11 +146,7 @@ class Places:
         for place in places:
             self._reservations.release(place.member)
             offered.pop(place.member, None)
-        gone = {place.member for place in places}
-        members = tuple(
-            msgspec.structs.replace(each, node="") if each.pod.key in gone else each for each in unit.members
-        )
-        self.standing.set(msgspec.structs.replace(unit, members=members))
+        self.standing.set(unit.with_nodes({place.member: "" for place in places}))
         for place in places:
             found = {"member": place.member, "node": place.node, "loss": place.loss.value, "message": place.message}
             log.info("place lost", unit=unit.key, **found)
@@ -233,22 +228,6 @@ class Places:
         row = self._table.row_of.get(node)
         within_N = self._table.view().among(set() if row is None else {row})
         return self._cycles[pod.spec.scheduler_name].decide(pod, within_N=within_N, first=node, devices=devices)
-
-
-def with_nodes(unit: Unit, outcome: UnitPlaced) -> Unit:
-    """The unit with the places of a decision."""
-    nodes = {placed.pod: placed.node for placed in outcome.placed}
-    members = tuple(
-        msgspec.structs.replace(member, node=nodes[member.pod.key]) if member.pod.key in nodes else member
-        for member in unit.members
-    )
-    return msgspec.structs.replace(unit, members=members)
-
-
-def without_nodes(unit: Unit) -> Unit:
-    return msgspec.structs.replace(
-        unit, members=tuple(msgspec.structs.replace(member, node="") for member in unit.members)
-    )
 
 
 def _tolerates_cordon(member: Member) -> bool:

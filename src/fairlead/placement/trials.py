@@ -21,7 +21,6 @@ from fairlead.model.pod import SchedulerPod
 from fairlead.placement.ahead import Ahead, Room
 from fairlead.placement.history import Former
 from fairlead.placement.loop import Loop
-from fairlead.placement.places import with_nodes
 from fairlead.placement.reservations import Reservations
 from fairlead.placement.snapshot import table_of
 from fairlead.placement.table_handle import TableHandle
@@ -98,7 +97,7 @@ class CopiedTable:
         self._ahead.arrange(unit.priority, unit.run_s, self._copied.now_s, own=unit.key)
         outcome, _ = decide_unit(gangs, unit, self._table, self._standing, self._statement, self._copied.nominated)
         if isinstance(outcome, UnitPlaced):
-            self._standing.set(with_nodes(unit, outcome))
+            self._standing.set(unit.with_nodes(outcome.nodes))
         return outcome
 
     def undo(self) -> None:

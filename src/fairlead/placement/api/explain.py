@@ -152,7 +152,8 @@ class Explain:
                 raise Problem(404, "NotFound", message)
             return self._by_decision(handle, decision, "Gone", key, "", whole)
         node = pod.spec.node_name or (occupant.node if (occupant := handle.table.occupants.get(pod.uid)) else "")
-        if node and decision is not None and decision.pod is not None and _placed_at(decision) == node:
+        outcome = decision.outcome if decision is not None else None
+        if decision is not None and isinstance(outcome, Placed) and outcome.node == node:
             return self._by_decision(handle, decision, "Placed", key, node, whole)
         return self._by_now(handle, pod, node, whole)
 
@@ -344,10 +345,6 @@ def _limit(text: str) -> int:
     if (limit := whole_number(text, 1, MOST_LISTED)) is None:
         raise Problem(400, "BadRequest", f"limit: must be 1 to {MOST_LISTED}, not {text[:20]!r}")
     return limit
-
-
-def _placed_at(decision: Decision) -> str:
-    return decision.outcome.node if isinstance(decision.outcome, Placed) else ""
 
 
 def _is_about(decision: Decision, key: str, namespace: str) -> bool:

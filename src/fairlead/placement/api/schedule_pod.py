@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -30,6 +30,7 @@ from fairlead.placement.requests.spec import (
     VERSION,
     WORKLOADS,
     Item,
+    ItemStatus,
     Phase,
     Replicas,
     RequestSpec,
@@ -411,80 +412,43 @@ class SchedulePod:
 
 def view(request: ScheduleRequest, *, explain: bool = False) -> RequestView:
     """A request as callers see it; with the reasons of its places and the scores of its victims if asked for."""
-    status = request.status
-    return RequestView(
-        is_succeed=True,
-        request_id=request.name,
-        phase=status.phase,
-        message=status.message,
-        user=request.spec.user,
-        accepted_at=request.spec.accepted_at,
-        finished_at=status.finished_at,
-        added=status.added,
-        removed=status.removed,
-        conditions=status.conditions,
-        warnings=request.spec.warnings,
-        items=tuple(
-            ItemView(
-                operation=2 if item.is_removal else 1,
-                namespace=item.namespace,
-                service_name=item.service_name,
-                number=item.number,
-                workload=f"{item.workload.kind}/{item.workload.name}",
-                phase=item_status.phase,
-                message=item_status.message,
-                force=item.force,
-                replicas=item_status.replicas,
-                added=item_status.added,
-                removed=item_status.removed,
-                shortfall=item_status.shortfall,
-                places=tuple(
-                    PlaceView(
-                        reserved_node=place.node,
-                        score=place.score,
-                        pod=place.pod,
-                        node=place.bound_to,
-                        note=place.note,
-                        reason=read_reason(place, item_status) if explain else None,
-                    )
-                    for place in item_status.places
-                ),
-                victims=tuple(
-                    VictimView(
-                        pod=each.pod,
-                        node=each.node,
-                        score=each.score,
-                        scores=each.scores if explain else None,
-                        why=each.why,
-                        guaranteed=each.guaranteed,
-                        gone=each.gone,
-                        note=each.note,
-                    )
-                    for each in item_status.victims
-                ),
-                gone_instead=item_status.gone_instead,
-                scheduler=item_status.scheduler,
-                planned_at=item_status.planned_at,
-                acted_at=item_status.acted_at,
-            )
-            for item, item_status in zip(request.spec.items, request.item_statuses, strict=True)
-        ),
+    both = zip(request.spec.items, request.item_statuses, strict=True)
+    items = tuple(_item_view(item, status, explain) for item, status in both)
+    fields = _fields_of(RequestView, request.spec, request.status)
+    return RequestView(**(fields | {"is_succeed": True, "request_id": request.name, "items": items}))
+
+
+def _item_view(item: Item, status: ItemStatus, explain: bool) -> ItemView:
+    places = tuple(
+        PlaceView(
+            reserved_node=place.node,
+            score=place.score,
+            pod=place.pod,
+            node=place.bound_to,
+            note=place.note,
+            reason=read_reason(place, status) if explain else None,
+        )
+        for place in status.places
     )
+    victims = (VictimView(**_fields_of(VictimView, each)) for each in status.victims)
+    others = {
+        "operation": 2 if item.is_removal else 1,
+        "workload": f"{item.workload.kind}/{item.workload.name}",
+        "places": places,
+        "victims": tuple(each if explain else msgspec.structs.replace(each, scores=None) for each in victims),
+    }
+    return ItemView(**(_fields_of(ItemView, item, status) | others))
 
 
 def _summed_up(request: ScheduleRequest) -> RequestSummary:
-    status = request.status
-    return RequestSummary(
-        request_id=request.name,
-        phase=status.phase,
-        summary=request.spec.summary,
-        message=status.message,
-        user=request.spec.user,
-        accepted_at=request.spec.accepted_at,
-        finished_at=status.finished_at,
-        added=status.added,
-        removed=status.removed,
-    )
+    fields = _fields_of(RequestSummary, request.spec, request.status)
+    return RequestSummary(**(fields | {"request_id": request.name}))
+
+
+def _fields_of(view: type[msgspec.Struct], *sources: msgspec.Struct) -> dict[str, Any]:
+    """The fields of a view that a source has under the same name."""
+    names = view.__struct_fields__
+    return {name: getattr(source, name) for source in sources for name in names if hasattr(source, name)}
 
 
 def _accepted(name: str, warnings: Sequence[str] = (), *, replayed: bool = False) -> Answer:

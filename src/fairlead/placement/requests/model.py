@@ -68,7 +68,7 @@ def pod_body(maker: Maker) -> dict[str, Any]:
     template, name = workload.spec.template, workload.metadata.name
     labels, spec = dict(template.metadata.labels), dict(template.spec)
     if maker.kind == "StatefulSet":
-        ordinal = first_ordinal(workload)
+        ordinal = workload.first_ordinal + workload.replicas
         labels[POD_NAME], labels[POD_INDEX] = f"{name}-{ordinal}", str(ordinal)
         if revision := _revision(workload, ordinal):
             labels[REVISION_HASH] = revision
@@ -94,18 +94,11 @@ def pod_body(maker: Maker) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def first_ordinal(workload: Workload) -> int:
-    """The number of the next pod of a StatefulSet."""
-    ordinals = workload.spec.ordinals
-    return (ordinals.start if ordinals is not None else 0) + workload.replicas
-
-
 def _revision(workload: Workload, ordinal: int) -> str:
     """Pods below the partition of a roll-out are still made as they were before it."""
     strategy = workload.spec.update_strategy
     partition = strategy.rolling_update.partition if strategy is not None and strategy.rolling_update else None
-    start = workload.spec.ordinals.start if workload.spec.ordinals is not None else 0
-    is_old = partition is not None and ordinal < start + partition
+    is_old = partition is not None and ordinal < workload.first_ordinal + partition
     return workload.status.current_revision if is_old else workload.status.update_revision
 
 

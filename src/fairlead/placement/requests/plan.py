@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from fairlead.engine import axes
+from fairlead.engine.cycle import Cycle
 from fairlead.engine.forecast import unmatched
 from fairlead.engine.load_basis import REQUESTS
 from fairlead.engine.occupant import Occupant, occupant_of
@@ -247,6 +248,11 @@ def failed(item_input: ItemInput, why: str) -> ItemStatus:
     return msgspec.structs.replace(item_input.status, phase="Failed", message=why)
 
 
+def _too_many(item_input: ItemInput, pods: Sequence[SchedulerPod]) -> ItemStatus:
+    whose = item_input.item.workload.described()
+    return failed(item_input, f"{whose} has {len(pods)} pods; up to {MOST_PODS} are dealt with")
+
+
 # --- removing ---------------------------------------------------------------------------------------------
 
 
@@ -267,18 +273,18 @@ def _plan_removal(
 ) -> ItemStatus:
     item, pods = item_input.item, item_input.pods(handle)
     if len(pods) > MOST_PODS:
-        return failed(item_input, f"{item.workload.described()} has {len(pods)} pods; up to {MOST_PODS} are dealt with")
+        return _too_many(item_input, pods)
     before = len(pods) if item_input.workload is None else item_input.workload.replicas
     after = max(0, before - item.number)
     count = min(before - after, max(0, len(pods) - after))
-    now_s = now.timestamp()
-    pick = _pick_for(handle, pods)
+    cycle = handle.cycle(pods[0].spec.scheduler_name) if pods else None
+    choice = VictimChoice(statement, options, now.timestamp(), cycle.pick if cycle is not None else None)
     if item.workload.kind == "StatefulSet":
-        victims = _highest(statement, pods, count, options)
+        victims = choice.highest(pods, count)
     elif item.workload.kind == "Service":
-        victims = _by_score(statement, pods, count, now_s, options, pick)
+        victims = choice.by_score(pods, count)
     else:
-        victims = _of_replica_sets(statement, pods, count, now_s, options, pick)
+        victims = choice.of_replica_sets(pods, count)
     shortfall = item.number - (before - after)
     return msgspec.structs.replace(
         item_input.status,
@@ -292,59 +298,44 @@ def _plan_removal(
     )
 
 
-def _pick_for(handle: TableHandle, pods: Sequence[SchedulerPod]) -> Pick | None:
-    """Nodes that are level are taken as the profile of the pods takes them."""
-    cycle = handle.cycle(pods[0].spec.scheduler_name) if pods else None
-    return cycle.pick if cycle is not None else None
+@dataclass(frozen=True, slots=True)
+class VictimChoice:
+    """How the pods to go are chosen; level nodes are taken as the profile of the pods takes them."""
 
+    statement: Statement
+    options: RoundOptions
+    now_s: float
+    pick: Pick | None
 
-def _highest(
-    statement: Statement, pods: Sequence[SchedulerPod], count: int, options: RoundOptions
-) -> tuple[Victim, ...]:
-    ordered = sorted(pods, key=lambda pod: _ordinal(pod.metadata.name), reverse=True)[:count]
-    why = "a StatefulSet removes its highest ordinal"
-    standing = node_scores(statement.table, pods, options.weights, options.load_basis)
-    return tuple(_victim(pod, standing.get(pod.uid), why=why, guaranteed=True) for pod in ordered)
+    def highest(self, pods: Sequence[SchedulerPod], count: int) -> tuple[Victim, ...]:
+        ordered = sorted(pods, key=lambda pod: _ordinal(pod.metadata.name), reverse=True)[:count]
+        why, standing = "a StatefulSet removes its highest ordinal", self._node_scores(pods)
+        return tuple(_victim(pod, standing.get(pod.uid), why=why, guaranteed=True) for pod in ordered)
 
+    def of_replica_sets(self, pods: Sequence[SchedulerPod], count: int) -> tuple[Victim, ...]:
+        sets = {owner.uid for pod in pods if (owner := pod.metadata.controller) is not None}
+        if len(sets) > 1:
+            return ()  # a roll-out divides a change over its ReplicaSets, and which takes how many is its own affair
+        # Kubernetes takes pods that are not ready before it looks at any cost.
+        unready = [pod for pod in pods if not _is_ready(pod)]
+        idle = sorted(unready, key=lambda pod: scale_down_order(pod, 0, self.now_s))[:count]
+        why, standing = "not ready: Kubernetes takes such pods first", self._node_scores(pods) if idle else {}
+        named = tuple(_victim(pod, standing.get(pod.uid), why=why) for pod in idle)
+        for pod in idle:
+            if (occupant := self.statement.table.occupants.get(pod.uid)) is not None:
+                self.statement.remove(occupant)
+        return named + self.by_score([pod for pod in pods if _is_ready(pod)], count - len(named))
 
-def _of_replica_sets(
-    statement: Statement,
-    pods: Sequence[SchedulerPod],
-    count: int,
-    now_s: float,
-    options: RoundOptions,
-    pick: Pick | None,
-) -> tuple[Victim, ...]:
-    sets = {owner.uid for pod in pods if (owner := pod.metadata.controller) is not None}
-    if len(sets) > 1:
-        return ()  # a roll-out divides a change over its ReplicaSets, and which takes how many is its own affair
-    # Kubernetes takes pods that are not ready before it looks at any cost.
-    idle = sorted((pod for pod in pods if not _is_ready(pod)), key=lambda pod: scale_down_order(pod, 0, now_s))[:count]
-    why = "not ready: Kubernetes takes such pods first"
-    standing = node_scores(statement.table, pods, options.weights, options.load_basis) if idle else {}
-    named = tuple(_victim(pod, standing.get(pod.uid), why=why) for pod in idle)
-    for pod in idle:
-        if (occupant := statement.table.occupants.get(pod.uid)) is not None:
-            statement.remove(occupant)
-    ready = [pod for pod in pods if _is_ready(pod)]
-    return named + _by_score(statement, ready, count - len(named), now_s, options, pick)
+    def by_score(self, pods: Sequence[SchedulerPod], count: int) -> tuple[Victim, ...]:
+        weights, basis = self.options.weights, self.options.load_basis
+        plan = plan_removal(self.statement, pods, count, now_s=self.now_s, weights=weights, pick=self.pick, basis=basis)
+        by_uid = {pod.uid: pod for pod in pods}
+        return tuple(
+            _victim(by_uid[each.uid], (each.score, each.scores), why=each.why, guaranteed=True) for each in plan.removed
+        )
 
-
-def _by_score(
-    statement: Statement,
-    pods: Sequence[SchedulerPod],
-    count: int,
-    now_s: float,
-    options: RoundOptions,
-    pick: Pick | None,
-) -> tuple[Victim, ...]:
-    plan = plan_removal(
-        statement, pods, count, now_s=now_s, weights=options.weights, pick=pick, basis=options.load_basis
-    )
-    by_uid = {pod.uid: pod for pod in pods}
-    return tuple(
-        _victim(by_uid[each.uid], (each.score, each.scores), why=each.why, guaranteed=True) for each in plan.removed
-    )
+    def _node_scores(self, pods: Sequence[SchedulerPod]) -> dict[str, tuple[int, RemovalScores]]:
+        return node_scores(self.statement.table, pods, self.options.weights, self.options.load_basis)
 
 
 def _victim(
@@ -387,6 +378,27 @@ def _removal_sentence(item: Item, fewer: int, going: int, victims: Sequence[Vict
 # --- adding -----------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class Addition:
+    """The pods that an item adds, while places are sought for them."""
+
+    item_input: ItemInput
+    there: Sequence[SchedulerPod]
+    # A pod as the workload will make it, and by which decisions it is placed; None: another scheduler places it.
+    model: SchedulerPod
+    cycle: Cycle | None
+    placed: list[Placed] = field(default_factory=list)
+    # Why the next one has no room now, and whether it would have some without the pods that are on their way out.
+    refusal: str = ""
+    has_room_soon: bool = False
+    # Places on room that pods are still leaving: held now, taken when those are gone.
+    late: list[Placed] = field(default_factory=list)
+
+    def pod(self, number: int, handle: TableHandle) -> SchedulerPod:
+        """The pod of this number among those to come."""
+        return numbered(self.model, self.item_input.key, number, handle.table.catalog.claims)
+
+
 def _plan_additions(
     handle: TableHandle,
     open_: Mapping[str, ItemInput],
@@ -398,53 +410,47 @@ def _plan_additions(
     # Those `leaving` count as being there, in scores as in room: scored as if they were gone, new pods would be
     # reserved nodes that cannot have them yet, or, where a named pod stays, never.
     found: dict[str, ItemStatus] = {}
-    there: dict[str, list[SchedulerPod]] = {}
-    models: dict[str, SchedulerPod] = {}
-    placed: dict[str, list[Placed]] = {}
-    refused: dict[str, str] = {}
-    statement, nominated, claims = Statement(handle.table), handle.nominated(), handle.table.catalog.claims
+    additions: dict[str, Addition] = {}
+    refused: list[Addition] = []
+    statement, nominated = Statement(handle.table), handle.nominated()
     reasons = Reasons(handle.table.node_count)
     for key in dict.fromkeys(order):
         item_input = open_[key]
         pods = item_input.pods(handle)
         if len(pods) > MOST_PODS:
-            why = f"{item_input.item.workload.described()} has {len(pods)} pods; up to {MOST_PODS} are dealt with"
-            found[key] = failed(item_input, why)
+            found[key] = _too_many(item_input, pods)
         else:
-            there[key], models[key], placed[key] = pods, item_input.model(pods), []
+            model = item_input.model(pods)
+            additions[key] = Addition(item_input, pods, model, handle.cycle(model.spec.scheduler_name))
     reservations: list[Reservation] = []
     try:
         for key in order:
-            if key not in models or key in refused:
+            addition = additions.get(key)
+            if addition is None or addition.cycle is None or addition.refusal:
                 continue
-            pod = numbered(models[key], key, len(placed[key]), claims)
-            cycle = handle.cycle(pod.spec.scheduler_name)
-            if cycle is None:
-                continue
-            reasons.explain(key, cycle, pod, nominated)
-            outcome = cycle.decide(pod, statement, nominated=nominated)
+            pod = addition.pod(len(addition.placed), handle)
+            reasons.explain(key, addition.cycle, pod, nominated)
+            outcome = addition.cycle.decide(pod, statement, nominated=nominated)
             if isinstance(outcome, Placed):
-                placed[key].append(outcome)
+                addition.placed.append(outcome)
             else:
                 # A table that only fills up has no room for the next one like it either.
-                refused[key] = outcome.diagnosis.message()
-        lacking = [numbered(models[key], key, len(placed[key]), claims) for key in refused]
-        helped = _helped_by_leaving(handle, lacking, leaving)
-        soon = {key for key, is_helped in zip(refused, helped, strict=True) if is_helped}
-        for key, places in placed.items():
-            item_input, late = open_[key], list[Placed]()
-            if key in soon and options.reuse_terminating:
-                late = _after_leaving(handle, statement, models[key], item_input, len(places), leaving, reasons)
-            elif key in soon and not is_over(item_input.accepted_at, options.settle_s, now):
-                for place in places:
+                addition.refusal = outcome.diagnosis.message()
+                refused.append(addition)
+        _look_beyond_leaving(handle, refused, leaving)
+        for key, addition in additions.items():
+            item_input = addition.item_input
+            if addition.has_room_soon and options.reuse_terminating:
+                _place_after_leaving(handle, statement, addition, leaving, reasons)
+            elif addition.has_room_soon and not is_over(item_input.accepted_at, options.settle_s, now):
+                for place in addition.placed:
                     statement.remove(handle.table.occupants[place.pod])
-                now_have = f"{len(places)} of {item_input.item.number} pods have room now"
+                now_have = f"{len(addition.placed)} of {item_input.item.number} pods have room now"
                 why = f"{now_have}; more will have when the pods that are on their way out are gone"
                 found[key] = waiting(item_input, why)
                 continue
-            reservations += _reserve(handle, item_input, models[key], places, late, options)
-            status = _added(handle, item_input, models[key], places, late, refused.get(key, ""), reasons, now)
-            found[key] = msgspec.structs.replace(status, seen=ends_of_names(there[key], item_input.item.workload.name))
+            reservations += _reserve(handle, addition, options)
+            found[key] = _added(addition, reasons, now)
     except BaseException:
         statement.rollback()
         raise
@@ -455,124 +461,95 @@ def _plan_additions(
     return found
 
 
-def _after_leaving(
-    handle: TableHandle,
-    planned: Statement,
-    model: SchedulerPod,
-    item_input: ItemInput,
-    placed: int,
-    leaving: frozenset[str],
-    reasons: Reasons,
-) -> list[Placed]:
-    """Places for the rest on room that pods are still leaving: held now, taken when those are gone."""
-    cycle, statement = handle.cycle(model.spec.scheduler_name), Statement(handle.table)
+def _place_after_leaving(
+    handle: TableHandle, planned: Statement, addition: Addition, leaving: frozenset[str], reasons: Reasons
+) -> None:
+    """Find places for the rest on room that pods are still leaving."""
+    cycle, statement = addition.cycle, Statement(handle.table)
     assert cycle is not None, "who has no room was decided on"
-    found: list[Placed] = []
     pods: list[SchedulerPod] = []
     try:
         for occupant in _going(handle, leaving):
             statement.remove(occupant)
-        for number in range(placed, item_input.item.number):
-            pod = numbered(model, item_input.key, number, handle.table.catalog.claims)
-            reasons.explain(item_input.key, cycle, pod, ())
+        for number in range(len(addition.placed), addition.item_input.item.number):
+            pod = addition.pod(number, handle)
+            reasons.explain(addition.item_input.key, cycle, pod, ())
             outcome = cycle.decide(pod, statement)
             if not isinstance(outcome, Placed):
                 break
-            found.append(outcome)
+            addition.late.append(outcome)
             pods.append(pod)
     finally:
         statement.rollback()
-    for pod, each in zip(pods, found, strict=True):
+    for pod, each in zip(pods, addition.late, strict=True):
         planned.place(occupant_of(pod, handle.table.request(pod), each.node))
-    return found
 
 
 def _going(handle: TableHandle, leaving: frozenset[str]) -> list[Occupant]:
     return [each for each in handle.table.occupants.values() if each.terminating or each.uid in leaving]
 
 
-def _helped_by_leaving(handle: TableHandle, lacking: Sequence[SchedulerPod], leaving: frozenset[str]) -> list[bool]:
-    """For pods that have no room now: whether they would have some without the pods that are on their way out."""
-    if not lacking:
-        return []
+def _look_beyond_leaving(handle: TableHandle, refused: Sequence[Addition], leaving: frozenset[str]) -> None:
+    """Of pods that have no room now, find out which would have some without the pods that are on their way out."""
     statement = Statement(handle.table)
-    helped: list[bool] = []
     try:
-        for occupant in _going(handle, leaving):
+        for occupant in _going(handle, leaving) if refused else ():
             statement.remove(occupant)
-        for pod in lacking:
-            cycle = handle.cycle(pod.spec.scheduler_name)
-            if cycle is None:
-                helped.append(False)
-                continue
-            with on_trial(cycle.pick):
-                helped.append(isinstance(cycle.decide(pod, statement), Placed))
+        for addition in refused:
+            assert addition.cycle is not None, "who has no room was decided on"
+            with on_trial(addition.cycle.pick):
+                outcome = addition.cycle.decide(addition.pod(len(addition.placed), handle), statement)
+            addition.has_room_soon = isinstance(outcome, Placed)
     finally:
         statement.rollback()
-    return helped
 
 
-def _reserve(
-    handle: TableHandle,
-    item_input: ItemInput,
-    model: SchedulerPod,
-    placed: Sequence[Placed],
-    late: Sequence[Placed],
-    options: RoundOptions,
-) -> list[Reservation]:
-    until_s, claims = handle.now_s + options.settle_s, handle.table.catalog.claims
+def _reserve(handle: TableHandle, addition: Addition, options: RoundOptions) -> list[Reservation]:
+    item_input, until_s = addition.item_input, handle.now_s + options.settle_s
     return [
         Reservation(
-            numbered(model, item_input.key, number, claims),
+            addition.pod(number, handle),
             place.node,
             item_input.item.workload.uid,
             item_input.key,
             until_s,
-            number >= len(placed),
+            number >= len(addition.placed),
         )
-        for number, place in enumerate((*placed, *late))
+        for number, place in enumerate((*addition.placed, *addition.late))
     ]
 
 
-def _added(
-    handle: TableHandle,
-    item_input: ItemInput,
-    model: SchedulerPod,
-    placed: Sequence[Placed],
-    late: Sequence[Placed],
-    why_not: str,
-    reasons: Reasons,
-    now: datetime,
-) -> ItemStatus:
+def _added(addition: Addition, reasons: Reasons, now: datetime) -> ItemStatus:
+    item_input, cycle, model = addition.item_input, addition.cycle, addition.model
     item, workload = item_input.item, item_input.owner
-    scheduler = model.spec.scheduler_name
-    cycle = handle.cycle(scheduler)
-    unit = cycle.profile.unit if cycle is not None else BEST
+    other = "" if cycle is not None else model.spec.scheduler_name
+    placed = (*addition.placed, *addition.late)
     # One for each place, in order, until there is no more room or time for reasons.
     lines = iter(reasons.lines.get(item_input.key, ()))
     places = [
         Place(
             node=each.node,
-            score=on_scale(each.score, unit),
+            score=on_scale(each.score, cycle.profile.unit if cycle is not None else BEST),
             reason=next(lines, ""),
-            note=f"{AFTER_LEAVING}{each.node}" if number >= len(placed) else "",
+            note=f"{AFTER_LEAVING}{each.node}" if number >= len(addition.placed) else "",
         )
-        for number, each in enumerate((*placed, *late))
+        for number, each in enumerate(placed)
     ]
     # Pods of another scheduler have places too: what it does with them is followed and reported.
-    note = why_not if cycle is not None else f"up to scheduler {scheduler}"
+    note = f"up to scheduler {other}" if other else addition.refusal
     places += [Place(note=note)] * (item.number - len(places))
     return msgspec.structs.replace(
         item_input.status,
         phase="Planned",
-        message=_addition_sentence(item, (*placed, *late), why_not, "" if cycle is not None else scheduler),
+        message=_addition_sentence(item, placed, addition.refusal, other),
         replicas=Replicas(before=workload.replicas, after=workload.replicas + item.number),
         places=tuple(places),
         rules=reasons.rules.get(item_input.key, ""),
-        scheduler="" if cycle is not None else scheduler,
+        scheduler=other,
         planned_at=rfc3339(now),
         # As the server will give it back, so that both compare equal.
         planned=msgspec.json.decode(msgspec.json.encode(model)),
+        seen=ends_of_names(addition.there, item.workload.name),
     )
 
 

@@ -270,6 +270,11 @@ class Workload(ApiObject, frozen=True):
         return 1 if self.spec.replicas is None else self.spec.replicas
 
     @property
+    def first_ordinal(self) -> int:
+        """Of the pods of a StatefulSet."""
+        return self.spec.ordinals.start if self.spec.ordinals is not None else 0
+
+    @property
     def changed_by(self) -> tuple[str, ...]:
         """The requests that changed it last."""
         return _listed(self.metadata.annotations.get(ANNOTATION, ""))

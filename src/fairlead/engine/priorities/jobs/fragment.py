@@ -17,7 +17,7 @@ from fairlead.engine.axes import Bools, Floats, Ints
 from fairlead.engine.fragmentation import NodeStates, Shape, Shapes, compile_shapes, typical_shapes
 from fairlead.engine.gpus import NO_GPU, WHOLE_MILLI, GpuRequest
 from fairlead.engine.priorities.jobs.packing import FINE, STEP, idle
-from fairlead.engine.priorities.min_fragment import MinFragment, balanced_packing
+from fairlead.engine.priorities.min_fragment import balanced_packing, fragment_scores
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
 from fairlead.engine.table import NodeTable
@@ -126,13 +126,12 @@ class MinFragmentPolicy(Priority):
 
     def _lost(self, table: NodeTable, request: Request, shapes: Shapes, rows: Ints) -> tuple[Floats, Ints]:
         """The same worked out; nodes by the memory of their devices."""
-        rule = MinFragment(shapes)
         score, device = np.zeros(len(rows)), np.full(len(rows), -1, dtype=np.int64)
         memory = table.gpus.memory_mib_N[rows] if request.gpu.memory_mib else np.zeros(len(rows), dtype=np.int64)
         for mib in np.unique(memory):
             same = memory == mib
             shape = _shape(request, int(mib))
-            score[same], device[same] = rule.score(_states(table, rows[same]), shape)
+            score[same], device[same] = fragment_scores(_states(table, rows[same]), shape, shapes)
         return score, device
 
     def _shapes(self, table: NodeTable, request: Request) -> Shapes:
