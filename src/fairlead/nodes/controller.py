@@ -41,6 +41,7 @@ log = structlog.get_logger("fairlead.nodes")
 # Contents of volumes follow their objects within this, and tokens are renewed in time.
 REFRESH_S = 60.0
 MOST_PROBES_AT_ONCE = 64
+WORKERS = 32
 # How long telling that a container is down may hold up its restart.
 DOWN_REPORT_S = 2.0
 FORBIDDEN_RETRY_S = 2.0
@@ -88,7 +89,6 @@ class PodController:
         find_node: Callable[[str], Awaitable[Node | None]],
         clock: Clock,
         metrics: Metrics,
-        workers: int = 32,
     ) -> None:
         """`seen_node` gives a node as it was last seen, `find_node` asks the server for it."""
         self._pods = pods
@@ -105,7 +105,7 @@ class PodController:
         self._keys: dict[str, str] = {}
         self._slots = asyncio.Semaphore(MOST_PROBES_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
-        self._controller = Controller("pods-on-nodes", self.reconcile, clock=clock, metrics=metrics, workers=workers)
+        self._controller = Controller("pods-on-nodes", self.reconcile, clock=clock, metrics=metrics, workers=WORKERS)
         self._controller.watches(pods, self._changed_by_others)
 
     async def run(self) -> None:
