@@ -342,21 +342,18 @@ class PodController:
             container = pod.container(order.name)
             assert container is not None, "the plan orders containers of the pod"
             run = held.runs.get((order.name, order.attempt))
-            if run is None and order.kill_at is not None:
+            if run is None and (order.kill_at is not None or not held.provider.traits.environment):
                 run = Run(container, order.attempt)
             if run is None:
                 try:
-                    if held.provider.traits.environment:
-                        if sources is None:
-                            sources = await self._sources(pod, held, env_needs(pod))
-                        run = _resolved(pod, container, order.attempt, sources)
-                        if size + _size(run) > MOST_BYTES_OF_A_POD:
-                            raise Missing(
-                                "the environments and command lines of the pod's containers are together larger than "
-                                f"{MOST_BYTES_OF_A_POD} bytes"
-                            )
-                    else:
-                        run = Run(container, order.attempt)
+                    if sources is None:
+                        sources = await self._sources(pod, held, env_needs(pod))
+                    run = _resolved(pod, container, order.attempt, sources)
+                    if size + _size(run) > MOST_BYTES_OF_A_POD:
+                        raise Missing(
+                            "the environments and command lines of the pod's containers are together larger than "
+                            f"{MOST_BYTES_OF_A_POD} bytes"
+                        )
                 except (Missing, NotFound) as problem:
                     problems[order.name] = Waiting(reason="CreateContainerConfigError", message=str(problem))
                     continue
