@@ -27,12 +27,13 @@ import psutil
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
+from fairlead.model.kinds import DEFINITIONS
 from fairlead.tasks.api import PostedReport, report_object
 from fairlead.tasks.carrier import DAEMON_SETS
 from fairlead.tasks.endpoints import ENDPOINT_SLICES, SERVICE_LABEL
 from fairlead.tasks.spec import KINDS, TASK_REPORTS, Task, definitions
 from fairlead.tasks.templates import LABELS
-from fairlead.up import DEFINITIONS, kind_of
+from fairlead.up import kind_of
 from tests.rigs.kube.servers import until
 from tests.tasks.agent_servers import answering, serving
 

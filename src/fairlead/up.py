@@ -30,12 +30,13 @@ from fairlead.cluster.writer import Outcome, Writer
 from fairlead.lifecycle import flushed
 from fairlead.local import controllers
 from fairlead.local import metrics as metrics_api
+from fairlead.local.controllers.mirrors import Options
 from fairlead.local.controllers.spec import STORAGE_CLASSES
 from fairlead.local.controllers.storage import DEFAULT_CLASS
 from fairlead.local.providers.fleet import Fleet, FleetPlan, node_names, process_profiles
 from fairlead.local.providers.pod_sandbox import Private
 from fairlead.model.intents import Apply, Create, Delete
-from fairlead.model.kinds import CONFIG_MAPS, NAMESPACES, Kind
+from fairlead.model.kinds import CONFIG_MAPS, DEFINITIONS, NAMESPACES, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import NODES, PROVIDER_LABEL
@@ -55,10 +56,6 @@ log = structlog.get_logger("fairlead.up")
 
 PARTS: Final = ("controllers", *app.CAPABILITIES, "nodes")
 """What `--without` can leave out."""
-
-DEFINITIONS = Kind(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", ApiObject, namespaced=False
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,15 +199,15 @@ def _start(
 async def _controllers(runtime: Runtime, cluster: Embedded, options: UpOptions) -> None:
     # A class for claims that name none, unless a user has created another of that name.
     await runtime.writer.carry_out(Create(kind=STORAGE_CLASSES, body=DEFAULT_CLASS))
-    await controllers.run(
+    mirrors, workloads = controllers.build(
         reader=runtime.reader,
         writer=runtime.writer,
         clock=runtime.clock,
         rng=runtime.rng,
         metrics=runtime.metrics,
-        options=controllers.Options(root_ca=cluster.certificates.authority, volumes=options.data / "volumes"),
-        stop=runtime.stop.wait,
+        options=Options(root_ca=cluster.certificates.authority, volumes=options.data / "volumes"),
     )
+    await controllers.run(mirrors, workloads, runtime.writer, runtime.clock, runtime.stop.wait)
 
 
 async def _retire(runtime: Runtime, plan: FleetPlan) -> None:

@@ -118,8 +118,8 @@ class Webhooks(Capability):
         namespace = runtime.settings.namespace
         self._secret_key = f"{namespace}/{SECRET}"
         self._secrets = runtime.mirror(SECRETS, namespace, fields=f"metadata.name={SECRET}")
-        self._kinds = [kind for kind in (MUTATING, VALIDATING) if self._of(kind)]
-        self._mirrors = {kind.name: runtime.mirror(kind) for kind in self._kinds}
+        kinds = {each.name: kind_of(each) for each in self._configurations}
+        self._mirrors = {kind.name: runtime.mirror(kind) for kind in kinds.values()}
 
     # -- every replica ------------------------------------------------------------------------------------------
 
@@ -149,9 +149,8 @@ class Webhooks(Capability):
         """Entries that an administrator applied and a setting of ours turns off: the server calls them in vain."""
         found = [
             f"entry {entry.name} of {configuration.name} is not answered and gets no caBundle: {setting} is off"
-            for kind in self._kinds
-            for configuration in self._of(kind)
-            for entry in getattr(self._mirrors[kind.name].get(configuration.name), "webhooks", None) or ()
+            for configuration in self._configurations
+            for entry in self._current(configuration).webhooks or ()
             if (setting := configuration.turned_off.get(entry.name))
         ]
         return "; ".join(found) or None
@@ -226,10 +225,9 @@ class Webhooks(Capability):
             if condition:
                 log.warning("webhook entry not served", problem=condition)
         bundle = base64.b64encode(current.bundle).decode()
-        for kind in self._kinds:
-            for configuration in self._of(kind):
-                if (intent := self._repair(kind, configuration, bundle)) is not None:
-                    await self.runtime.writer.carry_out(intent)
+        for configuration in self._configurations:
+            if (intent := self._repair(configuration, bundle)) is not None:
+                await self.runtime.writer.carry_out(intent)
 
     def _store(self, material: Material) -> Intent:
         data = {
@@ -256,11 +254,16 @@ class Webhooks(Capability):
             return None
         return Material(split_bundle(read["ca.crt"]), read["ca.key"], read["tls.crt"], read["tls.key"])
 
-    def _repair(self, kind: Kind[Any], configuration: WebhookConfiguration, bundle: str) -> Intent | None:
+    def _current(self, configuration: WebhookConfiguration) -> Configuration:
+        """As the server has it; empty where it has none."""
+        found: Configuration | None = self._mirrors[kind_of(configuration).name].get(configuration.name)
+        return found or Configuration()
+
+    def _repair(self, configuration: WebhookConfiguration, bundle: str) -> Intent | None:
         """The intent that repairs a configuration of ours, or None."""
-        current: Configuration | None = self._mirrors[kind.name].get(configuration.name)
+        kind, current = kind_of(configuration), self._current(configuration)
         if self._address.registers:
-            found = {each.name: each.client_config for each in (current and current.webhooks) or ()}
+            found = {each.name: each.client_config for each in current.webhooks or ()}
             hooks = configuration.webhooks
             desired = {each.name: ClientConfig(url=self._url + each.path, ca_bundle=bundle) for each in hooks}
             if found == desired:
@@ -268,17 +271,16 @@ class Webhooks(Capability):
             return Apply(kind=kind, name=configuration.name, body=manifest(configuration, self._url, bundle))
         ours = {each.name for each in configuration.webhooks}
         wrong = [
-            each.name
-            for each in (current and current.webhooks) or ()
-            if each.name in ours and each.client_config.ca_bundle != bundle
+            each.name for each in current.webhooks or () if each.name in ours and each.client_config.ca_bundle != bundle
         ]
-        if current is None or not wrong:
+        if not wrong:
             return None
         repaired = [{"name": name, "clientConfig": {"caBundle": bundle}} for name in wrong]
         return Patch(kind=kind, name=configuration.name, patch={"webhooks": repaired}, strategic=True)
 
-    def _of(self, kind: Kind[Any]) -> list[WebhookConfiguration]:
-        return [each for each in self._configurations if each.mutating == (kind is MUTATING)]
+
+def kind_of(configuration: WebhookConfiguration) -> Kind[Configuration]:
+    return MUTATING if configuration.mutating else VALIDATING
 
 
 def manifest(configuration: WebhookConfiguration, url: str = "", bundle: str = "", namespace: str = "") -> Any:
@@ -291,7 +293,7 @@ def manifest(configuration: WebhookConfiguration, url: str = "", bundle: str = "
 
     return {
         "apiVersion": f"{GROUP}/v1",
-        "kind": (MUTATING if configuration.mutating else VALIDATING).kind,
+        "kind": kind_of(configuration).kind,
         "metadata": {"name": configuration.name, "labels": dict(configuration.labels)},
         "webhooks": [
             {

@@ -16,9 +16,9 @@ from fairlead.data.spec import CACHE_REPORTS, DATA_GROUPS, DATA_LOADS
 from fairlead.data.view import GROUP_LABEL
 from fairlead.data.waits import LOCALITY, LOCALITY_DEADLINE, LOCALITY_GATE, PREFETCH, PREFETCH_GATE
 from fairlead.engine.locality_wait import LOCALITY_WAIT
-from fairlead.model.kinds import POD_OBJECTS
+from fairlead.model.kinds import DEFINITIONS, POD_OBJECTS
 from fairlead.model.times import rfc3339
-from fairlead.testing.fluid import DEFINITIONS, definitions
+from fairlead.testing.fluid import definitions
 from fairlead.webhooks import MUTATING, SECRET, SECRETS
 from tests.data.lab import ALLUXIO, MERGE, Lab, Scenario
 from tests.data.objects import SERVERFUL, claim, dataset, preferred_of, reader, required_of, runtime, term

@@ -6,15 +6,11 @@ from fairlead.cluster.client import Client
 from fairlead.cluster.errors import ApiError
 from fairlead.jobs.definition import definitions
 from fairlead.jobs.spec import JOB_QUEUES, NO_AMOUNT, NO_LABEL, NO_RESOURCE, TYJOBS
-from fairlead.model.kinds import Kind
-from fairlead.model.meta import ApiObject
+from fairlead.model.kinds import DEFINITIONS
 from tests.jobs.kit import spec_json, template
 
 Json = dict[str, Any]
 
-DEFINITIONS = Kind(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", ApiObject, namespaced=False
-)
 LEADER: Final[Json] = {"name": "learner", "template": template()}
 
 

@@ -22,9 +22,9 @@ from fairlead.data import entries
 from fairlead.data.drains import LABELLED_AT, MARKS
 from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES
 from fairlead.data.spec import NODES, PODS, definitions
-from fairlead.model.kinds import NAMESPACES, POD_OBJECTS
+from fairlead.model.kinds import DEFINITIONS, NAMESPACES, POD_OBJECTS
 from fairlead.settings import load
-from fairlead.testing.fluid import DEFINITIONS, FluidActor, define
+from fairlead.testing.fluid import FluidActor, define
 from fairlead.up import UpOptions, up
 from fairlead.web.admission import Review, Verdict
 from fairlead.webhooks import MUTATING, manifest

@@ -18,10 +18,10 @@ from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ClusterError, Invalid
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
-from fairlead.model.kinds import CONFIG_MAPS, LEASES, NAMESPACES, Kind
+from fairlead.model.kinds import CONFIG_MAPS, DEFINITIONS, LEASES, NAMESPACES, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.settings import load
-from fairlead.up import DEFINITIONS, UpOptions, up
+from fairlead.up import UpOptions, up
 from fairlead.webhooks import MUTATING, SECRET, SECRETS, SERVICE, manifest
 from tests.journeys.toy import TOYS, Toy
 from tests.kube.conftest import rig as rig

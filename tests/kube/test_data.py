@@ -25,10 +25,10 @@ from fairlead.data import entries
 from fairlead.data.capability import Data
 from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES
 from fairlead.data.spec import CACHE_REPORTS, definitions
-from fairlead.model.kinds import NAMESPACES, POD_OBJECTS, Kind
+from fairlead.model.kinds import DEFINITIONS, NAMESPACES, POD_OBJECTS, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.settings import load
-from fairlead.testing.fluid import DEFINITIONS, define
+from fairlead.testing.fluid import define
 from fairlead.web.admission import Review, Verdict
 from fairlead.web.probes import served
 from fairlead.webhooks import MUTATING, manifest

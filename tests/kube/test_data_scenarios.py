@@ -15,8 +15,9 @@ from fairlead.cluster.errors import AlreadyExists
 from fairlead.data import entries
 from fairlead.data.profile import DEFAULT
 from fairlead.data.spec import definitions
+from fairlead.model.kinds import DEFINITIONS
 from fairlead.settings import load
-from fairlead.testing.fluid import DEFINITIONS, define
+from fairlead.testing.fluid import define
 from fairlead.webhooks import MUTATING, SERVICE, manifest
 from tests.data.lab import api_of, run_all
 from tests.data.scenarios import SCENARIOS

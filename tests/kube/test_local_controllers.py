@@ -19,9 +19,10 @@ from fairlead.cluster.errors import NotFound, TooManyRequests
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
-from fairlead.local.controllers import Options, Runs, build, run
-from fairlead.local.controllers.mirrors import Mirrors
-from fairlead.local.controllers.spec import DEPLOYMENTS, LEASES, NODES, PODS, REPLICA_SETS, ControllerPod, Node
+from fairlead.local.controllers import Runs, build, run
+from fairlead.local.controllers.mirrors import Mirrors, Options
+from fairlead.local.controllers.spec import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, ControllerPod, Node
+from fairlead.model.kinds import LEASES
 from tests.contract.embedded_rig import embedded_rig
 from tests.kube.clients import client
 from tests.local.controllers.kubelet import FakeKubelet
@@ -525,9 +526,8 @@ async def test_controllers_wait_for_a_server_and_stop_when_asked(world: World, n
         async with client(world.rig, through_port=through) as api:
             recorder = Recorder(api, controller="fairlead.io/local", instance="u", clock=clock, metrics=metrics)
             writer = Writer(api, recorder, clock=clock, rng=random.random, metrics=metrics)
-            running = asyncio.create_task(
-                run(reader=api, writer=writer, clock=clock, rng=random.random, metrics=metrics, stop=stop.wait)
-            )
+            mirrors, controllers = build(reader=api, writer=writer, clock=clock, rng=random.random, metrics=metrics)
+            running = asyncio.create_task(run(mirrors, controllers, writer, clock, stop.wait))
             if is_there:
                 await make(world, namespace, deployment("twice", 2))
                 await world.kubectl("rollout", "status", "-n", namespace, "deployment/twice", "--timeout=120s")

@@ -40,9 +40,9 @@ from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.data import entries
 from fairlead.data.objects import CLAIMS, DAEMON_SETS, DATASETS, RUNTIMES, VOLUMES
 from fairlead.data.spec import definitions
-from fairlead.model.kinds import NAMESPACES, POD_OBJECTS, Kind
+from fairlead.model.kinds import DEFINITIONS, NAMESPACES, POD_OBJECTS, Kind
 from fairlead.model.meta import ApiObject
-from fairlead.testing.fluid import DEFINITIONS, define
+from fairlead.testing.fluid import define
 from fairlead.web.admission import Review, Verdict
 from fairlead.webhooks import MUTATING, SECRET, SECRETS, SERVICE, manifest
 from tests.data.objects import SERVERFUL, SERVERLESS, claim, dataset, reader, runtime

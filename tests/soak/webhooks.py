@@ -26,9 +26,8 @@ from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
-from fairlead.model.kinds import NAMESPACES, Kind
+from fairlead.model.kinds import DEFINITIONS, NAMESPACES, Kind
 from fairlead.model.meta import ApiObject
-from fairlead.up import DEFINITIONS
 from fairlead.webhooks import MUTATING, SECRET, SECRETS, SERVICE, manifest
 from tests.journeys.toy import TOYS, Toy
 from tests.rigs.kube.build import ensure_built

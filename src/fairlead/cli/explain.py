@@ -5,7 +5,6 @@ through the kubeconfig; a request is not, for its reasons are stored with it.
 """
 
 import urllib.parse
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -18,13 +17,11 @@ from fairlead.placement.explain import explain_again
 from fairlead.placement.explanation import (
     Blockage,
     Choice,
-    Difference,
     Explanation,
     NodeScores,
     PlaceReason,
     PodExplanation,
     Room,
-    WeightChange,
 )
 from fairlead.placement.scale import format_points as points
 from fairlead.settings import Settings
@@ -193,12 +190,7 @@ def request_lines(view: "RequestView") -> list[str]:
 
 def _reason(reason: PlaceReason) -> list[str]:
     found = [f"{reason.feasible} of {reason.nodes} nodes are feasible (profile {reason.profile}; {reason.scale})"]
-    found.append(_scores(reason.chosen))
-    if reason.runner_up is not None:
-        found.append(_runner_up(reason.runner_up, reason.margin, reason.pick, reason.turn))
-    if reason.decided_by:
-        found.append(_between(reason.decided_by))
-    found += _would_change(reason.weight_changes, reason.room)
+    found += [_scores(reason.chosen), *_against_others(reason)]
     found += [f"refused: {each.nodes} {each.reason} ({each.rule})" for each in reason.refusals]
     return found
 
@@ -228,33 +220,26 @@ def _explained(explanation: Explanation) -> list[str]:
 def _choice(choice: Choice) -> list[str]:
     if choice.by == "reservation":
         return [f"chosen: {choice.node}, which was nominated for the pod or reserved for it before it was created"]
-    found = [f"chosen: {choice.node} with {points(choice.score)}"]
-    if choice.runner_up is not None:
-        found.append(_runner_up(choice.runner_up, choice.margin, choice.pick, choice.turn))
-    if choice.decided_by:
-        found.append(_between(choice.decided_by))
-    return found + _would_change(choice.weight_changes, choice.room)
+    return [f"chosen: {choice.node} with {points(choice.score)}", *_against_others(choice)]
 
 
-def _runner_up(runner_up: NodeScores, margin: float | None, pick: str, turn: int) -> str:
-    level = "the first by name is taken" if pick == "first" else f"in turn, and this is turn {turn}"
-    behind = f"{points(margin)} behind" if margin else f"level; {level}"
-    return f"runner-up: {runner_up.node} with {points(runner_up.total)}, {behind}"
-
-
-def _between(decided_by: Sequence[Difference]) -> str:
-    parts = [f"{each.rule} {'+' if each.points > 0 else ''}{points(each.points)}" for each in decided_by]
-    return f"between the two: {', '.join(parts)}"
-
-
-def _would_change(changes: Sequence[WeightChange], rooms: Sequence[Room]) -> list[str]:
-    found = [
+def _against_others(chosen: Choice | PlaceReason) -> list[str]:
+    """The runner-up, what decided between the two, and what would change it."""
+    found = []
+    if chosen.runner_up is not None:
+        level = "the first by name is taken" if chosen.pick == "first" else f"in turn, and this is turn {chosen.turn}"
+        behind = f"{points(chosen.margin)} behind" if chosen.margin else f"level; {level}"
+        found.append(f"runner-up: {chosen.runner_up.node} with {points(chosen.runner_up.total)}, {behind}")
+    if chosen.decided_by:
+        parts = [f"{each.rule} {'+' if each.points > 0 else ''}{points(each.points)}" for each in chosen.decided_by]
+        found.append(f"between the two: {', '.join(parts)}")
+    found += [
         f"would change it: {change.rule} with weight {change.instead} (is {change.weight}) → {change.node}"
-        for change in changes[:3]
+        for change in chosen.weight_changes[:3]
     ]
     return found + [
         f"would change it: a request of over {_amount(room, room.free)} {room.resource} does not fit there"
-        for room in rooms
+        for room in chosen.room
     ]
 
 

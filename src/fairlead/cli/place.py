@@ -106,9 +106,7 @@ def _profiles(path: Path | None, scores: str, conditions: Conditions) -> dict[st
         return {"default-scheduler": profile}
     try:
         return parse_configuration(yaml.safe_load(path.read_text()) or {}, conditions=conditions)
-    except ProfileError as problem:
-        raise BadInput(f"{path}: {problem}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+    except (ProfileError, OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
         raise BadInput(f"{path}: {problem}") from None
     except RecursionError:
         raise BadInput(f"{path}: is nested too deeply") from None

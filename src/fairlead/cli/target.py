@@ -3,7 +3,7 @@
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -125,22 +125,19 @@ class Target:
 
 def cluster_options(command: Command) -> Command:
     """The options for a cluster, given to the command as `target`."""
-    return _with_target(command, _CLUSTER, ("data", "kubeconfig", "context"))
+    return _with_target(command, _CLUSTER)
 
 
 def server_options(command: Command) -> Command:
     """The options for a cluster and for a running Fairlead, given to the command as `target`."""
-    names = ("data", "kubeconfig", "context", "server", "token", "token_file", "ca_file")
-    return _with_target(command, (*_CLUSTER, *_SERVER), names)
+    return _with_target(command, (*_CLUSTER, *_SERVER))
 
 
-def _with_target(
-    command: Command, options: tuple[Callable[[Command], Command], ...], names: tuple[str, ...]
-) -> Command:
+def _with_target(command: Command, options: tuple[Callable[[Command], Command], ...]) -> Command:
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
-        target = Target(**{name: arguments.pop(name) for name in names})
-        command(**arguments, target=target)
+        given = {field.name: arguments.pop(field.name) for field in fields(Target) if field.name in arguments}
+        command(**arguments, target=Target(**given))
 
     whole: Command = run
     for option in reversed(options):

@@ -85,5 +85,8 @@ CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", ConfigMap)
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", ApiObject, namespaced=False)
 EVENTS = Kind("events.k8s.io", "v1", "events", "Event", ApiObject)
+DEFINITIONS = Kind(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", ApiObject, namespaced=False
+)
 POD_OBJECTS = Kind("", "v1", "pods", "Pod", ApiObject)
 """Pods for who only names them: a binding, an eviction."""

@@ -99,7 +99,11 @@ def init_status(
 
 def new_waits(pod: KubeletPod, statuses: Iterable[ContainerStatus]) -> list[PodEvent]:
     """A warning for every container that has begun to wait for something the user should know of."""
-    known = {(status.name, status.state.waiting.reason) for status in pod.status.all_containers if status.state.waiting}
+    known = {
+        (status.name, status.state.waiting.reason)
+        for status in pod.status.all_container_statuses
+        if status.state.waiting
+    }
     events = []
     for status in statuses:
         wait = status.state.waiting

@@ -41,6 +41,7 @@ log = structlog.get_logger("fairlead.nodes")
 # Contents of volumes follow their objects within this, and tokens are renewed in time.
 REFRESH_S = 60.0
 MOST_PROBES_AT_ONCE = 64
+WORKERS = 32
 # How long telling that a container is down may hold up its restart.
 DOWN_REPORT_S = 2.0
 FORBIDDEN_RETRY_S = 2.0
@@ -88,7 +89,6 @@ class PodController:
         find_node: Callable[[str], Awaitable[Node | None]],
         clock: Clock,
         metrics: Metrics,
-        workers: int = 32,
     ) -> None:
         """`seen_node` gives a node as it was last seen, `find_node` asks the server for it."""
         self._pods = pods
@@ -105,7 +105,7 @@ class PodController:
         self._keys: dict[str, str] = {}
         self._slots = asyncio.Semaphore(MOST_PROBES_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
-        self._controller = Controller("pods-on-nodes", self.reconcile, clock=clock, metrics=metrics, workers=workers)
+        self._controller = Controller("pods-on-nodes", self.reconcile, clock=clock, metrics=metrics, workers=WORKERS)
         self._controller.watches(pods, self._changed_by_others)
 
     async def run(self) -> None:
@@ -342,21 +342,18 @@ class PodController:
             container = pod.container(order.name)
             assert container is not None, "the plan orders containers of the pod"
             run = held.runs.get((order.name, order.attempt))
-            if run is None and order.kill_at is not None:
+            if run is None and (order.kill_at is not None or not held.provider.traits.environment):
                 run = Run(container, order.attempt)
             if run is None:
                 try:
-                    if held.provider.traits.environment:
-                        if sources is None:
-                            sources = await self._sources(pod, held, env_needs(pod))
-                        run = _resolved(pod, container, order.attempt, sources)
-                        if size + _size(run) > MOST_BYTES_OF_A_POD:
-                            raise Missing(
-                                "the environments and command lines of the pod's containers are together larger than "
-                                f"{MOST_BYTES_OF_A_POD} bytes"
-                            )
-                    else:
-                        run = Run(container, order.attempt)
+                    if sources is None:
+                        sources = await self._sources(pod, held, env_needs(pod))
+                    run = _resolved(pod, container, order.attempt, sources)
+                    if size + _size(run) > MOST_BYTES_OF_A_POD:
+                        raise Missing(
+                            "the environments and command lines of the pod's containers are together larger than "
+                            f"{MOST_BYTES_OF_A_POD} bytes"
+                        )
                 except (Missing, NotFound) as problem:
                     problems[order.name] = Waiting(reason="CreateContainerConfigError", message=str(problem))
                     continue

@@ -7,7 +7,7 @@ Pure: `nodes.contents` fetches what is referred to and hands it in. What is miss
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -132,28 +132,10 @@ def _decoded(value: str) -> bytes:
 
 def pod_field(pod: KubeletPod, path: str, sources: Sources) -> str:
     """A field of the pod by its path, as the downward API names them."""
-    meta = pod.metadata
-    match path:
-        case "metadata.name":
-            return meta.name
-        case "metadata.namespace":
-            return meta.namespace
-        case "metadata.uid":
-            return meta.uid
-        case "metadata.labels":
-            return _listed(meta.labels)
-        case "metadata.annotations":
-            return _listed(meta.annotations)
-        case "spec.nodeName":
-            return pod.spec.node_name
-        case "spec.serviceAccountName":
-            return pod.spec.service_account_name
-        case "status.podIP" | "status.podIPs":
-            return sources.pod_ip
-        case "status.hostIP" | "status.hostIPs":
-            return sources.host_ip
+    if (read := _FIELDS.get(path)) is not None:
+        return read(pod, sources)
     if found := _SUBSCRIPT.fullmatch(path):
-        values = meta.labels if found[1] == "labels" else meta.annotations
+        values = pod.metadata.labels if found[1] == "labels" else pod.metadata.annotations
         return values.get(found[2], "")
     raise Missing(f"unsupported fieldPath: {path}")
 
@@ -163,6 +145,21 @@ def _listed(values: Mapping[str, str]) -> str:
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
     return "\n".join(f"{key}={quoted(values[key])}" for key in sorted(values))
+
+
+_FIELDS: Final[Mapping[str, Callable[[KubeletPod, Sources], str]]] = {
+    "metadata.name": lambda pod, _: pod.metadata.name,
+    "metadata.namespace": lambda pod, _: pod.metadata.namespace,
+    "metadata.uid": lambda pod, _: pod.metadata.uid,
+    "metadata.labels": lambda pod, _: _listed(pod.metadata.labels),
+    "metadata.annotations": lambda pod, _: _listed(pod.metadata.annotations),
+    "spec.nodeName": lambda pod, _: pod.spec.node_name,
+    "spec.serviceAccountName": lambda pod, _: pod.spec.service_account_name,
+    "status.podIP": lambda _, sources: sources.pod_ip,
+    "status.podIPs": lambda _, sources: sources.pod_ip,
+    "status.hostIP": lambda _, sources: sources.host_ip,
+    "status.hostIPs": lambda _, sources: sources.host_ip,
+}
 
 
 def resource_field(pod: KubeletPod, container: Container | None, selector: ResourceSelector, sources: Sources) -> str:

@@ -27,10 +27,6 @@ class Tally:
     is_streak_good: bool = False
 
 
-def first_tally(probe: Probe, started_at: datetime, now: datetime) -> Tally:
-    return Tally(next_at=max(now, started_at + timedelta(seconds=probe.initial_delay_seconds)))
-
-
 def counted(tally: Tally, probe: Probe, ok: bool, now: datetime) -> Tally:
     """The tally after one more result."""
     streak = tally.streak + 1 if tally.streak and tally.is_streak_good == ok else 1

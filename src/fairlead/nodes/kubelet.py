@@ -86,7 +86,6 @@ class VirtualKubelet:
         liveness: Client | None = None,
         service_env: ServiceEnv | None = None,
         lease_period_s: float = PERIOD_S,
-        workers: int = 32,
         leases: NodeLeases | None = None,
     ) -> None:
         """`liveness` renews leases: a client of its own keeps them from waiting for a connection behind the work.
@@ -120,9 +119,8 @@ class VirtualKubelet:
             find_node=lambda name: client.find(NODES, name),
             clock=clock,
             metrics=metrics,
-            workers=workers,
         )
-        self._keeping = Controller("virtual-nodes", self._keep, clock=clock, metrics=metrics, workers=min(workers, 16))
+        self._keeping = Controller("virtual-nodes", self._keep, clock=clock, metrics=metrics, workers=16)
         self._keeping.watches(self._node_mirror)
         self._wheel = LeaseRenewer(self._renew, clock=clock, period_s=lease_period_s)
 

@@ -25,12 +25,13 @@ Renew = Callable[[str], Awaitable[float | None]]
 class LeaseRenewer:
     RETRY_S = 1.0
     PER_S = 50
+    IN_FLIGHT = 32
 
-    def __init__(self, renew: Renew, *, clock: Clock, period_s: float, in_flight: int = 32) -> None:
+    def __init__(self, renew: Renew, *, clock: Clock, period_s: float) -> None:
         self._renew = renew
         self._clock = clock
         self._period_s = period_s
-        self._slots = asyncio.Semaphore(in_flight)
+        self._slots = asyncio.Semaphore(self.IN_FLIGHT)
         self._names: set[str] = set()
         self._moments: TimerQueue[str] = TimerQueue(clock)
 

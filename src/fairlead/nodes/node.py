@@ -216,7 +216,7 @@ def _condition(kind: str, status: str, reason: str, message: str, now: datetime)
     }
 
 
-def lease_body(profile: Profile, node_uid: str, now: datetime, duration_s: int = LEASE_DURATION_S) -> dict[str, Any]:
+def lease_body(profile: Profile, node_uid: str, now: datetime) -> dict[str, Any]:
     """Owned by its node, so that it goes when the node does."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
@@ -228,7 +228,7 @@ def lease_body(profile: Profile, node_uid: str, now: datetime, duration_s: int =
         },
         "spec": {
             "holderIdentity": profile.name,
-            "leaseDurationSeconds": duration_s,
+            "leaseDurationSeconds": LEASE_DURATION_S,
             "renewTime": rfc3339_micro(now),
         },
     }

@@ -40,7 +40,7 @@ class NodeLeases:
         *,
         clock: Clock,
         labels: Mapping[str, str] | None = None,
-        lost: Callable[[str], None] = lambda name: None,
+        lost: Callable[[str], None],
     ) -> None:
         """`lost` is called with a node whose lease turns out to be another's."""
         self._writer = writer

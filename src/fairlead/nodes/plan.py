@@ -78,7 +78,7 @@ def recall(pod: KubeletPod, now: datetime) -> Memory:
     """What the pod's status says about its time before this process: attempts, ends, and what was running."""
     records = {}
     images = {container.name: container.image for container in pod.all_containers}
-    for status in pod.status.all_containers:
+    for status in pod.status.all_container_statuses:
         ended = status.state.terminated
         has_begun = ended is not None or status.state.running is not None
         before = status.last_state.terminated
@@ -338,7 +338,8 @@ def _probed(
     for check, probe in health.in_force(container, tallies, is_stopping=is_stopping):
         tally = tallies.get(check)
         if tally is None:
-            tally = tallies[check] = health.first_tally(probe, record.started_at or now, now)
+            first_at = (record.started_at or now) + timedelta(seconds=probe.initial_delay_seconds)
+            tally = tallies[check] = health.Tally(next_at=max(now, first_at))
         found.append((DueProbe(container.name, record.attempt, check, probe), tally.next_at))
     return (replace(record, tallies=tallies) if tallies != record.tallies else record), found
 

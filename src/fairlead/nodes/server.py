@@ -82,7 +82,7 @@ def open_log(
 
 
 def _waiting(pod: KubeletPod, container: str) -> str:
-    for status in pod.status.all_containers:
+    for status in pod.status.all_container_statuses:
         if status.name == container and status.state.waiting is not None:
             return status.state.waiting.reason
     return ""

@@ -314,7 +314,7 @@ class PodStatus(ApiStruct):
     observed_generation: int = 0
 
     @property
-    def all_containers(self) -> tuple[ContainerStatus, ...]:
+    def all_container_statuses(self) -> tuple[ContainerStatus, ...]:
         return (self.init_container_statuses or ()) + (self.container_statuses or ())
 
 

@@ -3,7 +3,7 @@
 Pure; used by `nodes.plan`. The rules are the kubelet's, so that every controller that reads them understands.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -104,8 +104,9 @@ def _conditions(
     completed = ("False", "PodCompleted", "") if phase == "Succeeded" else None
     failed = ("False", "PodFailed", "") if phase == "Failed" else None
 
-    unready = [status.name for status in mains if not status.ready]
-    unready += [status.name for status in _sidecars(pod, inits) if not status.ready]
+    sidecars = {container.name for container in pod.inits if container.is_sidecar}
+    lasting = [*mains, *(status for status in inits if status.name in sidecars)]
+    unready = [status.name for status in lasting if not status.ready]
     not_ready = ("False", "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]")
     containers_ready = completed or failed or (not_ready if unready else ("True", "", ""))
 
@@ -139,11 +140,6 @@ def _conditions(
     types = (*OURS, *(each.type for each in standing.conditions if each.type not in OURS))
     ours = tuple(_condition(name, *desired[name], before.get(name), now) for name in types)
     return ours + tuple(condition for condition in pod.status.conditions or () if condition.type not in desired)
-
-
-def _sidecars(pod: KubeletPod, inits: Iterable[ContainerStatus]) -> list[ContainerStatus]:
-    names = {container.name for container in pod.inits if container.is_sidecar}
-    return [status for status in inits if status.name in names]
 
 
 def _condition(name: str, status: str, reason: str, message: str, before: Condition | None, now: datetime) -> Condition:

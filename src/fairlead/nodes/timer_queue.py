@@ -37,9 +37,8 @@ class TimerQueue(Generic[T]):
                 at, _, what = heapq.heappop(self._coming)
                 await due(at, what)
             self._sooner.clear()
-            wait_s = (self._coming[0][0] - self._clock.now()).total_seconds() if self._coming else None
-            await self._pause(wait_s)
-
-    async def _pause(self, wait_s: float | None) -> None:
-        pause = [self._clock.sleep(max(0.0, wait_s))] if wait_s is not None else []
-        await first_of(self._sooner.wait(), *pause)
+            pauses = []
+            if self._coming:
+                wait_s = (self._coming[0][0] - self._clock.now()).total_seconds()
+                pauses = [self._clock.sleep(max(0.0, wait_s))]
+            await first_of(self._sooner.wait(), *pauses)

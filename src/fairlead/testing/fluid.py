@@ -16,13 +16,10 @@ from fairlead.cluster.errors import UNDECODABLE, AlreadyExists, ClusterError
 from fairlead.data.names import DATASET_NUM, DatasetName
 from fairlead.data.objects import CLAIMS, DATASETS, GROUP, RUNTIMES, VERSION, Dataset, FluidRuntime
 from fairlead.data.spec import DATA_LOADS, NODES, PODS
-from fairlead.model.kinds import Kind
+from fairlead.model.kinds import DEFINITIONS, Kind
 from fairlead.model.meta import ApiObject
 
 LOOK_S: Final = 0.2
-DEFINITIONS: Final = Kind(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", ApiObject, namespaced=False
-)
 STATEFUL_SETS: Final = Kind("apps", "v1", "statefulsets", "StatefulSet", ApiObject)
 
 

@@ -56,7 +56,7 @@ def check_names(given: Json, expect: Json, defect: str, folder: Path) -> Iterato
 
 
 def check_carrier(given: Json, expect: Json, defect: str, folder: Path) -> Iterator[str]:
-    task, config = given["task"], given["config"]
+    task = given["task"]
     try:
         typed = msgspec.convert(task, KINDS[task["kind"]].struct)
     except msgspec.ValidationError as problem:
@@ -66,14 +66,7 @@ def check_carrier(given: Json, expect: Json, defect: str, folder: Path) -> Itera
     if "error" in expect:
         yield f"not refused, recorded {expect['error']}"
         return
-    options = CarrierOptions(
-        namespace=config.get("namespace", "kdoctor"),
-        templates=_templates(folder)[given["template"]],
-        ipv4=config.get("enableIPv4", True),
-        ipv6=config.get("enableIPv6", True),
-        unique_label=given["uniqueLabelKey"],
-    )
-    carrier = build(task["kind"], typed.metadata, typed.spec, options)
+    carrier = _carrier(given, typed, folder, unique_label=given["uniqueLabelKey"])
     existing = [(each["kind"], msgspec.convert(each, CarrierObject)) for each in given.get("existing") or ()]
     workload, parts = _existing(carrier, existing)
     seen = Observed(task["kind"], typed, carrier, workload, parts)
@@ -87,6 +80,18 @@ def check_carrier(given: Json, expect: Json, defect: str, folder: Path) -> Itera
         *(each for each in carrier.parts("") if (each["kind"], each["metadata"]["name"]) not in parts),
     ]
     yield from _check_created([renamed(each) for each in made], expect.get("created", []), given)
+
+
+def _carrier(given: Json, typed: Any, folder: Path, **more: str) -> Carrier:
+    config = given["config"]
+    options = CarrierOptions(
+        namespace=config.get("namespace", "kdoctor"),
+        templates=json.loads((folder / "templates.json").read_text())[given["template"]],
+        ipv4=config.get("enableIPv4", True),
+        ipv6=config.get("enableIPv6", True),
+        **more,
+    )
+    return build(given["task"]["kind"], typed.metadata, typed.spec, options)
 
 
 def _resource(recorded: Json) -> Json:
@@ -114,13 +119,7 @@ def _check_not_adopted(seen: Observed) -> Iterator[str]:
 
 def _renamed(carrier: Carrier, expect: Json) -> Callable[[Json], Json]:
     """Our objects with the recorded names, wherever ours had to differ and are valid."""
-    recorded = expect["resource"]
-    pairs = [
-        (carrier.names.service_v4, recorded.get("serviceNameV4")),
-        (carrier.names.service_v6, recorded.get("serviceNameV6")),
-        (carrier.names.workload, recorded["runtimeName"]),
-    ]
-    swaps = {ours: theirs for ours, theirs in pairs if theirs and ours != theirs and _valid_or_recorded(ours, theirs)}
+    swaps = _recorded_names(carrier, expect["resource"])
 
     def rename(thing: Any) -> Any:
         if isinstance(thing, dict):
@@ -134,6 +133,13 @@ def _renamed(carrier: Carrier, expect: Json) -> Callable[[Json], Json]:
         return thing
 
     return rename
+
+
+def _recorded_names(carrier: Carrier, recorded: Json) -> dict[str, str]:
+    """The recorded name of each of ours that is valid."""
+    names = carrier.names
+    pairs = ((names.service_v4, "serviceNameV4"), (names.service_v6, "serviceNameV6"), (names.workload, "runtimeName"))
+    return {ours: recorded[key] for ours, key in pairs if recorded.get(key) and _valid_or_recorded(ours, recorded[key])}
 
 
 def _check_created(made: list[Json], recorded: list[Json], given: Json) -> Iterator[str]:
@@ -186,11 +192,6 @@ def _normal(thing: Json) -> Json:
     return found
 
 
-def _templates(folder: Path) -> Json:
-    found: Json = json.loads((folder / "templates.json").read_text())
-    return found
-
-
 # -- the carrier's state ------------------------------------------------------------------------------------------
 
 
@@ -224,21 +225,10 @@ def check_resource(given: Json, expect: Json, defect: str, folder: Path) -> Iter
     if status.resource is None and typed.spec.agent_spec is None:
         status = msgspec.structs.replace(status, resource=shared.resource)
     elif status.resource is None:
-        options = CarrierOptions(
-            config.get("namespace", "kdoctor"),
-            _templates(folder)[given["template"]],
-            config.get("enableIPv4", True),
-            config.get("enableIPv6", True),
-        )
-        carrier = build(task["kind"], typed.metadata, typed.spec, options)
+        carrier = _carrier(given, typed, folder)
         created = 1 + len(carrier.parts(""))
         status = msgspec.structs.replace(status, resource=carrier.resource)
-        recorded = expect["status"]["resource"]
-        pairs = ((carrier.names.workload, "runtimeName"), (carrier.names.service_v4, "serviceNameV4"),
-                 (carrier.names.service_v6, "serviceNameV6"))  # fmt: skip
-        names = {
-            ours: recorded[key] for ours, key in pairs if key in recorded and _valid_or_recorded(ours, recorded[key])
-        }
+        names = _recorded_names(carrier, expect["status"]["resource"])
     typed = msgspec.structs.replace(typed, status=status)
     found = status.to_json()
     resource = {**found["resource"], "runtimeStatus": status.resource.runtime_status}

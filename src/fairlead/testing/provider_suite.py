@@ -16,7 +16,7 @@ import msgspec
 
 from fairlead.cluster.clock import Clock
 from fairlead.nodes.provider import PodReport, Provider, Run, RunPhase, Sandbox
-from fairlead.nodes.spec import Container, KubeletPod
+from fairlead.nodes.spec import KubeletPod
 
 
 @dataclass(slots=True)
@@ -74,11 +74,7 @@ class ProviderCase:
 
 
 def runs_of(pod: KubeletPod, attempt: int = 0) -> tuple[Run, ...]:
-    return tuple(_run(container, attempt) for container in pod.spec.containers)
-
-
-def _run(container: Container, attempt: int) -> Run:
-    return Run(container, attempt, command=container.command, args=container.args)
+    return tuple(Run(each, attempt, command=each.command, args=each.args) for each in pod.spec.containers)
 
 
 def is_in(phase: RunPhase, attempt: int = 0) -> Callable[[PodReport], bool]:

@@ -125,7 +125,6 @@ class AggregatedResource:
 
     kind: Kind[Any]
     list: Callable[[AggregatedCall], Awaitable[Sequence[dict[str, Any]]]]
-    short_names: tuple[str, ...] = ()
 
 
 class AggregatedApi:
@@ -187,7 +186,6 @@ class AggregatedApi:
                 "namespaced": each.kind.namespaced,
                 "kind": each.kind.kind,
                 "verbs": ["get", "list"],
-                **({"shortNames": list(each.short_names)} if each.short_names else {}),
             }
             for each in found
         ]

@@ -84,10 +84,8 @@ ACCESS_REVIEWS = Kind(
 class Cache(Generic[V]):
     """A bounded cache; the least recently used entry is dropped first."""
 
-    def __init__(self, clock: Clock, kept_s: float = KEPT_S, most: int = MOST_KEPT) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept_s = kept_s
-        self._most = most
         self._all: OrderedDict[Hashable, tuple[float, V]] = OrderedDict()
 
     def get(self, key: Hashable) -> V | None:
@@ -99,8 +97,8 @@ class Cache(Generic[V]):
 
     def keep(self, key: Hashable, value: V) -> None:
         self._all.pop(key, None)
-        self._all[key] = (self._clock.elapsed_s() + self._kept_s, value)
-        while len(self._all) > self._most:
+        self._all[key] = (self._clock.elapsed_s() + KEPT_S, value)
+        while len(self._all) > MOST_KEPT:
             self._all.popitem(last=False)
 
 
@@ -166,19 +164,11 @@ def _issued_for(audiences: tuple[str, ...]) -> str:
 
 
 def _access_review(user: User, action: Action) -> dict[str, Any]:
-    attributes = {
-        "verb": action.verb,
-        "group": action.group,
-        "resource": action.resource,
-        "subresource": action.subresource,
-        "namespace": action.namespace,
-        "name": action.name,
-    }
     spec: dict[str, Any] = {
         "user": user.username,
         "uid": user.uid,
         "groups": list(user.groups or ()),
         "extra": {key: list(values) for key, values in (user.extra or {}).items()},
-        "resourceAttributes": {name: value for name, value in attributes.items() if value},
+        "resourceAttributes": {name: value for name, value in msgspec.structs.asdict(action).items() if value},
     }
     return {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}

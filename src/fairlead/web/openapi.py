@@ -24,7 +24,8 @@ FAILURES = {
 
 def document(table: RouteTable) -> dict[str, Any]:
     shown = [route for route in table if not route.hidden]
-    structs = [Failure, *(route.takes for route in shown if route.takes), *_given(shown)]
+    structs = [Failure, *(route.takes for route in shown if route.takes)]
+    structs += [struct for route in shown for struct in route.gives.values()]
     _, schemas = msgspec.json.schema_components(structs, ref_template=REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
     for route in shown:
@@ -58,10 +59,6 @@ def document_route(table: RouteTable) -> Route:
         return Answer(document(table))
 
     return Route("GET", "/openapi.json", handle, "This API, for programs", public=True, hidden=True)
-
-
-def _given(routes: list[Route]) -> list[type]:
-    return [struct for route in routes for struct in route.gives.values()]
 
 
 def _operation(route: Route) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ClusterError, Refused
 from fairlead.cluster.mirror import Mirror
 from fairlead.local.controllers.daemonsets import target_node
-from fairlead.local.controllers.spec import LEASES, NODES, PODS, ControllerPod
+from fairlead.local.controllers.spec import NODES, PODS, ControllerPod
+from fairlead.model.kinds import LEASES
 from fairlead.model.times import rfc3339, rfc3339_micro
 
 ACT = "test/act"

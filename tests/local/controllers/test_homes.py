@@ -15,9 +15,9 @@ from fairlead.local.controllers.protection import (
     plan_claim,
     plan_volume,
 )
-from fairlead.local.controllers.spec import PODS, REPLICA_SETS, ApiObject, DisruptionBudget, Namespace, Workload
+from fairlead.local.controllers.spec import PODS, REPLICA_SETS, DisruptionBudget, Namespace, Workload
 from fairlead.model.kinds import ConfigMap
-from fairlead.model.meta import ObjectMeta
+from fairlead.model.meta import ApiObject, ObjectMeta
 from tests.local.controllers.builders import NOW, ago, decoded, metadata, patches, pod, said, status_of, workload
 
 

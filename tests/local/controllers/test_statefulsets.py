@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from fairlead.local.controllers.revisions import HASH, plan_revision, revision_data
-from fairlead.local.controllers.spec import STATEFUL_SETS, ApiObject, ControllerPod, ControllerRevision, StatefulSet
+from fairlead.local.controllers.spec import STATEFUL_SETS, ControllerPod, ControllerRevision, StatefulSet
 from fairlead.local.controllers.statefulsets import StatefulSetInput, ordinal_of, plan_stateful_set
 from fairlead.model.intents import Create, Intent
+from fairlead.model.meta import ApiObject
 from tests.local.controllers.builders import (
     APP,
     NOW,

@@ -15,7 +15,7 @@ from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.watch import Watch
-from fairlead.model.kinds import NAMESPACES, Kind
+from fairlead.model.kinds import DEFINITIONS, NAMESPACES, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.placement.api.schedule_pod import SchedulePod
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS, ScheduleRequest, definition
@@ -33,9 +33,6 @@ SCALERS = Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAu
 ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", ApiObject)
 ROLES = Kind("rbac.authorization.k8s.io", "v1", "roles", "Role", ApiObject)
 BINDINGS = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", ApiObject)
-DEFINITIONS = Kind(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", ApiObject, namespaced=False
-)
 
 
 class Shop:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
-from fairlead.cluster.mirror import Delta, Mirror
+from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import NAMESPACES, ROOT_CAS, SERVICE_ACCOUNTS, Namespace
 from fairlead.model.intents import Create, Intent, Patch
@@ -50,9 +50,9 @@ def plan_home(seen: NamespaceDefaultsInput, now: datetime) -> list[Intent]:
     return intents
 
 
-def namespace_defaults_controller(
-    context: ControllerContext, root_ca: str, authorities: Mirror[ConfigMap]
-) -> Controller:
+def namespace_defaults_controller(context: ControllerContext) -> Controller:
+    root_ca, authority = context.options.root_ca, {"fieldSelector": f"metadata.name={ROOT_CA}"}
+    authorities = context.mirrors.add(ROOT_CAS, selectors=authority)
     namespaces, accounts = context.mirrors.of(NAMESPACES), context.mirrors.of(SERVICE_ACCOUNTS)
 
     def see(key: str) -> NamespaceDefaultsInput | None:

@@ -6,7 +6,7 @@ that are there, so a create that failed is not forgotten.
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fairlead.cluster.controller import Controller
@@ -18,8 +18,6 @@ from fairlead.model.cron import BadSchedule, Schedule, parse_schedule
 from fairlead.model.intents import Create, Intent, WakeAfter, delete, event
 from fairlead.model.owners import controller_reference, is_controlled_by
 from fairlead.model.times import parse_time, parse_time_or_none, rfc3339
-
-Json = dict[str, Any]
 
 SCHEDULED_AT: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 

@@ -26,6 +26,7 @@ from fairlead.local.controllers.spec import (
     ControllerPod,
     ControllerRevision,
     DaemonSet,
+    Json,
     Node,
     Toleration,
     selector_of,
@@ -42,8 +43,6 @@ from fairlead.model.taints import CORDON, NO_EXECUTE, NO_SCHEDULE, is_tolerated
 from fairlead.model.templates import fresh_name, pod_body
 from fairlead.model.times import seconds_since
 from fairlead.nodes.admission import matches_node
-
-Json = dict[str, Any]
 
 GENERATION_LABEL: Final = "pod-template-generation"
 GENERATION: Final = "deprecated.daemonset.template.generation"

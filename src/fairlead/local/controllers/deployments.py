@@ -7,7 +7,7 @@ look writes an object at most once, and only on grounds of what is seen.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
@@ -21,6 +21,7 @@ from fairlead.local.controllers.spec import (
     REVISION,
     ControllerPod,
     Deployment,
+    Json,
     ReplicaSet,
     selector_of,
     share_of,
@@ -32,8 +33,6 @@ from fairlead.model.owners import claim, controller_reference
 from fairlead.model.selectors import Selector
 from fairlead.model.templates import HASH_LABEL, is_same_template, template_hash
 from fairlead.model.times import rfc3339, seconds_since
-
-Json = dict[str, Any]
 
 DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
 MOST: Final = "deployment.kubernetes.io/max-replicas"

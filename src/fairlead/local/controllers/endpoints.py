@@ -7,7 +7,7 @@ one empty slice, so that whoever watches knows it was looked at.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
@@ -20,6 +20,7 @@ from fairlead.local.controllers.spec import (
     SERVICES,
     ControllerPod,
     EndpointSlice,
+    Json,
     Service,
     ServicePort,
 )
@@ -28,7 +29,6 @@ from fairlead.model.intents import Create, Intent, delete, patch
 from fairlead.model.owners import controller_reference
 from fairlead.model.selectors import Selector, equal_to
 
-Json = dict[str, Any]
 Ports = tuple[Json, ...]
 
 SERVICE_NAME: Final = "kubernetes.io/service-name"
@@ -214,14 +214,11 @@ def endpoints_controller(context: ControllerContext) -> Controller:
         metadata = service.metadata
         selector = equal_to(service.spec.selector)
         chosen = tuple(pod for pod in pods.by("namespace", metadata.namespace) if selector.matches(pod.metadata.labels))
-        kept = (found for found in slices.by("namespace", metadata.namespace) if is_kept_for(found, metadata.name))
+        ours = {SERVICE_NAME: metadata.name, MANAGED_BY: MANAGER}.items()
+        kept = (each for each in slices.by("namespace", metadata.namespace) if ours <= each.metadata.labels.items())
         found = {pod.spec.node_name: nodes.get(pod.spec.node_name) for pod in chosen if pod.spec.node_name}
         zones = {name: node.metadata.labels.get(ZONE, "") for name, node in found.items() if node is not None}
         return ServiceInput(service, chosen, tuple(kept), zones)
-
-    def is_kept_for(found: EndpointSlice, service: str) -> bool:
-        labels = found.metadata.labels
-        return labels.get(SERVICE_NAME) == service and labels.get(MANAGED_BY) == MANAGER
 
     def selector_of(service: Service) -> Selector | None:
         return equal_to(service.spec.selector) if service.spec.selector else None

@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from fairlead.cluster.controller import Controller, TemporaryError
@@ -19,9 +20,8 @@ from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.local.controllers.discovery import Catalogue, discover
 from fairlead.local.controllers.mirrors import ControllerContext, Mirrors
-from fairlead.local.controllers.spec import CUSTOM_KINDS
 from fairlead.model.intents import Intent, delete
-from fairlead.model.kinds import Kind
+from fairlead.model.kinds import DEFINITIONS, Kind
 from fairlead.model.meta import ApiObject, ObjectMeta, OwnerReference
 from fairlead.model.owners import as_json, drop_finalizer, patch_metadata, release
 
@@ -137,7 +137,7 @@ class Collector:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._mirrors = context.mirrors
-        self._controller: Controller = context.live_controller(CUSTOM_KINDS, self._plan, name=self.name, workers=8)
+        self._controller: Controller = context.live_controller(DEFINITIONS, self._plan, name=self.name, workers=8)
         self._catalogue = Catalogue()
         self._following: dict[str, list[asyncio.Task[None]]] = {}
 
@@ -169,7 +169,7 @@ class Collector:
 
     async def _watch_kinds(self, tasks: asyncio.TaskGroup) -> None:
         """Discover a new kind when its definition is observed, and once more when it has had time to be served."""
-        subscription = self._mirrors.of(CUSTOM_KINDS).subscribe()
+        subscription = self._mirrors.of(DEFINITIONS).subscribe()
         try:
             while True:
                 await subscription.wait()
@@ -244,7 +244,7 @@ class Collector:
         return plan_garbage(await self._input(mirror.kind, living), self._context.clock.now())
 
     async def _living(self, kind: Kind[Any], item: ObjectMeta) -> ObjectMeta | None:
-        plain = Kind(kind.group, kind.version, kind.plural, kind.kind, ApiObject, kind.namespaced)
+        plain = msgspec.structs.replace(kind, struct=ApiObject)
         found = await self._context.reader.find(plain, item.name, item.namespace)
         return found.metadata if found is not None else None
 

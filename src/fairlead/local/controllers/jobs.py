@@ -14,14 +14,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import BURST, claimed_keys
 from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.pods import create_pod, delete_pod, wake_after
-from fairlead.local.controllers.spec import JOBS, PODS, ControllerPod, Job, selector_of
+from fairlead.local.controllers.spec import JOBS, PODS, ControllerPod, Job, Json, selector_of
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition
 from fairlead.model.intents import Intent, WakeAfter, delete, event
 from fairlead.model.numbers import index_ranges, whole_number
@@ -29,8 +29,6 @@ from fairlead.model.owners import claim, drop_finalizer
 from fairlead.model.selectors import Selector
 from fairlead.model.templates import fresh_name, pod_body
 from fairlead.model.times import parse_time, rfc3339, seconds_since
-
-Json = dict[str, Any]
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -232,7 +230,7 @@ def matching_rule(job: Job, pod: ControllerPod) -> Rule:
 def _because(rule: Json, pod: ControllerPod) -> str:
     codes = rule.get("onExitCodes")
     if codes:
-        for status in pod.status.all_containers:
+        for status in pod.status.all_container_statuses:
             code = status.state.terminated.exit_code if status.state.terminated else 0
             if not code or codes.get("containerName") not in (None, status.name):
                 continue
@@ -289,7 +287,7 @@ def _ending(job: Job, count: Count, now: datetime) -> Ending | None:
 def _has_restarted_too_often(job: Job, count: Count) -> bool:
     if (job.spec.template.get("spec") or {}).get("restartPolicy") != "OnFailure":
         return False
-    restarts = sum(status.restart_count for pod in count.active for status in pod.status.all_containers)
+    restarts = sum(status.restart_count for pod in count.active for status in pod.status.all_container_statuses)
     return restarts > 0 if job.spec.backoff_limit == 0 else restarts >= job.spec.backoff_limit
 
 

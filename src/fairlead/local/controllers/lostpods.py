@@ -51,8 +51,9 @@ def _gone(pod: ControllerPod) -> Delete:
     return delete(PODS, pod.metadata, grace_s=0)
 
 
-def lost_pod_controller(context: ControllerContext, quarantine_s: float) -> Controller:
+def lost_pod_controller(context: ControllerContext) -> Controller:
     pods, nodes = context.mirrors.of(PODS), context.mirrors.of(NODES)
+    quarantine_s = context.options.node_grace_s
     missed: dict[str, datetime] = {}  # node → when we first missed it
 
     async def plan(key: str) -> list[Intent]:

@@ -5,9 +5,10 @@ plural, whoever's struct it was mirrored with.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.client import Client
@@ -17,13 +18,14 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Index, Mirror
 from fairlead.cluster.shell import ShellContext
 from fairlead.cluster.watch import T, Watch
-from fairlead.local.controllers.spec import PODS, ControllerPod
+from fairlead.local.controllers.spec import PODS
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 
-
-def _node(pod: ControllerPod) -> Iterable[str]:
-    return (pod.spec.node_name,) if pod.spec.node_name else ()
+POD_INDEXES: Final[Mapping[str, Index[Any]]] = {
+    **INDEXES,
+    "node": lambda pod: (pod.spec.node_name,) if pod.spec.node_name else (),
+}
 
 
 class Mirrors:
@@ -37,8 +39,7 @@ class Mirrors:
 
     def add(self, kind: Kind[T], *, selectors: Mapping[str, str] | None = None) -> Mirror[T]:
         watch = Watch(self._client, kind, clock=self._clock, rng=self._rng, metrics=self._metrics, selectors=selectors)
-        indexes: dict[str, Index[Any]] = {**INDEXES, **({"node": _node} if kind.name == PODS.name else {})}
-        mirror: Mirror[T] = Mirror(watch, kind, self._metrics, indexes)
+        mirror: Mirror[T] = Mirror(watch, kind, self._metrics, POD_INDEXES if kind.name == PODS.name else INDEXES)
         if selectors:
             self._narrow.append(mirror)  # part of a kind: only whoever asked for it may look
         else:
@@ -76,7 +77,20 @@ class Mirrors:
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """Options that differ from kube-controller-manager's defaults."""
+
+    node_grace_s: float = 40.0  # a node that has not renewed its lease for this long is unreachable
+    root_ca: str = ""  # PEM, for kube-root-ca.crt; none is written without it
+    volumes: Path | None = None  # where volumes of our own class are made; none are without it
+
+
+DEFAULTS: Final = Options()
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerContext(ShellContext):
     """What every workload controller is built from: the shell's context, with mirrors of all kinds."""
 
     mirrors: Mirrors
+    options: Options = DEFAULTS

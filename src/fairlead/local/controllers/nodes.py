@@ -8,20 +8,18 @@ evicted.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.mirrors import ControllerContext
-from fairlead.local.controllers.spec import LEASES, NODES, PODS, ControllerPod, Node, NodeTaint
+from fairlead.local.controllers.spec import NODES, PODS, ControllerPod, Json, Node, NodeTaint
 from fairlead.model.intents import Intent, Patch, WakeAfter, event, patch, patch_status
-from fairlead.model.kinds import Lease
+from fairlead.model.kinds import LEASES, Lease
 from fairlead.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_KEY
 from fairlead.model.times import rfc3339
-
-Json = dict[str, Any]
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
 NOT_READY: Final = "node.kubernetes.io/not-ready"
@@ -149,8 +147,9 @@ def _plan_pods(seen: NodeInput, now: datetime) -> Iterable[Intent]:
         yield event(PODS, pod.metadata, "NodeNotReady", "Node is not ready", warning=True, reporter="node-controller")
 
 
-def node_controller(context: ControllerContext, grace_s: float) -> Controller:
+def node_controller(context: ControllerContext) -> Controller:
     nodes, leases, pods = context.mirrors.of(NODES), context.mirrors.of(LEASES), context.mirrors.of(PODS)
+    grace_s = context.options.node_grace_s
     last_signs: dict[str, tuple[str | None, datetime]] = {}  # node → its last sign of life, and when we saw it
     last_sign_at = context.clock.now()  # from any node
 

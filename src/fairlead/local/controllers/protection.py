@@ -12,8 +12,9 @@ from typing import Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.mirrors import ControllerContext
-from fairlead.local.controllers.spec import CLAIMS, PODS, VOLUMES, ApiObject, ControllerPod, Workload
+from fairlead.local.controllers.spec import CLAIMS, PODS, VOLUMES, ControllerPod, Workload
 from fairlead.model.intents import Intent
+from fairlead.model.meta import ApiObject
 from fairlead.model.owners import drop_finalizer
 
 CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"

@@ -4,14 +4,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fairlead.local.controllers.spec import REVISIONS, ControllerRevision
+from fairlead.local.controllers.spec import REVISIONS, ControllerRevision, Json
 from fairlead.model.hashes import short_hash
 from fairlead.model.intents import Create, Intent, delete, patch
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.owners import controller_reference
-
-Json = dict[str, Any]
 
 HASH: Final = "controller-revision-hash"
 

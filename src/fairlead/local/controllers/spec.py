@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlead.model.kinds import EVENTS, LEASES, ConfigMap, Kind
-from fairlead.model.meta import ApiObject, ApiStruct, Condition, ObjectMeta
+from fairlead.model.kinds import ConfigMap, Kind
+from fairlead.model.meta import ApiObject, ApiStruct, Condition
 from fairlead.model.numbers import whole_number
 from fairlead.model.pod import PodIP
 from fairlead.model.pod_state import PodState
@@ -76,7 +76,7 @@ class PodStatus(ApiStruct):
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
     @property
-    def all_containers(self) -> tuple[ContainerStatus, ...]:
+    def all_container_statuses(self) -> tuple[ContainerStatus, ...]:
         return (self.container_statuses or ()) + (self.init_container_statuses or ())
 
 
@@ -391,13 +391,8 @@ CRON_JOBS: Final = Kind("batch", "v1", "cronjobs", "CronJob", CronJob)
 ENDPOINT_SLICES: Final = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", EndpointSlice)
 BUDGETS: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", DisruptionBudget)
 ROOT_CAS: Final = Kind("", "v1", "configmaps", "ConfigMap", ConfigMap)
-CUSTOM_KINDS: Final = Kind(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", ApiObject, namespaced=False
-)
 
 REVISION: Final = "deployment.kubernetes.io/revision"
-
-__all__ = ["EVENTS", "LEASES", "ApiObject", "Condition", "ObjectMeta"]
 
 
 # --- parsing ----------------------------------------------------------------------------------------------

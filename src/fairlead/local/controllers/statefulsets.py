@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
@@ -21,19 +21,18 @@ from fairlead.local.controllers.spec import (
     PODS,
     REVISIONS,
     STATEFUL_SETS,
-    ApiObject,
     ControllerPod,
     ControllerRevision,
+    Json,
     StatefulSet,
     selector_of,
 )
 from fairlead.local.controllers.statuses import plan_status
 from fairlead.model.intents import Create, Intent, delete, event
+from fairlead.model.meta import ApiObject
 from fairlead.model.owners import claim, controller_reference
 from fairlead.model.selectors import Selector
 from fairlead.model.templates import pod_body
-
-Json = dict[str, Any]
 
 REVISION_HASH: Final = "controller.kubernetes.io/hash"
 POD_NAME: Final = "statefulset.kubernetes.io/pod-name"

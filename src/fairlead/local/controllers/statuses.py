@@ -4,12 +4,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from fairlead.local.controllers.spec import Workload
+from fairlead.local.controllers.spec import Json, Workload
 from fairlead.model.intents import Intent, patch_status
 from fairlead.model.kinds import Kind
 from fairlead.model.times import rfc3339
-
-Json = dict[str, Any]
 
 
 def plan_status(kind: Kind[Any], thing: Workload, desired: Mapping[str, Any]) -> list[Intent]:

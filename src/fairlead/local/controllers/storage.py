@@ -5,7 +5,9 @@ observed, the claim gets its volumeName; then both get the phase Bound. A claim 
 consumer waits until a scheduler has chosen a node. Volumes of our own class are folders of this machine.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import asyncio
+import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath
@@ -36,9 +38,6 @@ DEFAULT_CLASS: Final = {
     "reclaimPolicy": "Delete",
     "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER,
 }
-
-Remove = Callable[[PurePath], Awaitable[None]]
-"""Takes a volume's folder away, with everything in it."""
 
 
 # --- claims -----------------------------------------------------------------------------------------------
@@ -235,7 +234,7 @@ def own_folder(volume: Volume, folder: PurePath) -> PurePath | None:
 # --- controllers ------------------------------------------------------------------------------------------
 
 
-def binding_controller(context: ControllerContext, folder: PurePath | None) -> Controller:
+def binding_controller(context: ControllerContext) -> Controller:
     mirrors = context.mirrors
     claims, volumes, classes = mirrors.of(CLAIMS), mirrors.of(VOLUMES), mirrors.of(STORAGE_CLASSES)
 
@@ -243,7 +242,7 @@ def binding_controller(context: ControllerContext, folder: PurePath | None) -> C
         claim = claims.get(key)
         if claim is None:
             return None
-        return ClaimInput(claim, classes.get(claim.storage_class), tuple(volumes), folder)
+        return ClaimInput(claim, classes.get(claim.storage_class), tuple(volumes), context.options.volumes)
 
     def of_volume(delta: Delta[Volume]) -> Iterable[str]:
         """The claim it is reserved for; for a free one, every claim that it may serve."""
@@ -270,7 +269,8 @@ def _may_want(claim: Claim, volume: Volume) -> bool:
     return is_named or (not claim.is_bound and claim.storage_class == volume.storage_class)
 
 
-def volume_phase_controller(context: ControllerContext, folder: PurePath | None, remove: Remove | None) -> Controller:
+def volume_phase_controller(context: ControllerContext) -> Controller:
+    folder = context.options.volumes
     claims, volumes = context.mirrors.of(CLAIMS), context.mirrors.of(VOLUMES)
 
     async def plan(key: str) -> list[Intent]:
@@ -286,9 +286,9 @@ def volume_phase_controller(context: ControllerContext, folder: PurePath | None,
         intents = plan_volume_phase(volume, claim, context.clock.now())
         if any(isinstance(intent, Delete) for intent in intents):
             path = own_folder(volume, folder) if folder is not None else None
-            if path is None or remove is None:
+            if path is None:
                 return []
-            await remove(path)
+            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
         return intents
 
     def of_claim(delta: Delta[Claim]) -> Iterable[str]:

@@ -5,9 +5,10 @@ on one machine never give out the same one, and a killed one holds none.
 """
 
 import socket
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Network
+from itertools import chain, islice
 
-from fairlead.model.hashes import hash_number
+from fairlead.local.networks import addresses_for, is_in
 from fairlead.nodes.provider import ProviderError
 
 # Half of what is left of 127/8 below the Services' 127.96.0.0/12; 127.0.0.1 and its neighbours stay the host's.
@@ -29,12 +30,8 @@ class Addresses:
         """The pod's address: what it has, else the wish, else a place found from its uid, and on from there."""
         if uid in self._held:
             return self._held[uid][0]
-        first = hash_number(uid)
-        usable = self._network.num_addresses - 2
-        for step in range(-1, MOST_TRIES):
-            address = wish if step < 0 else str(self._network[1 + (first + step) % usable])
-            if step < 0 and (not wish or not self._is_ours(wish)):
-                continue
+        wishes = [wish] if is_in(wish, self._network) else []
+        for address in chain(wishes, islice(addresses_for(uid, self._network), MOST_TRIES)):
             if (lock := _locked(address)) is not None:
                 self._held[uid] = (address, lock)
                 return address
@@ -48,12 +45,6 @@ class Addresses:
     def release_all(self) -> None:
         for uid in list(self._held):
             self.release(uid)
-
-    def _is_ours(self, address: str) -> bool:
-        try:
-            return IPv4Address(address) in self._network
-        except ValueError:
-            return False
 
 
 def _locked(address: str) -> socket.socket | None:

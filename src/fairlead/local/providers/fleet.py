@@ -25,7 +25,6 @@ from fairlead.local.providers.addresses import HOST, node_address
 from fairlead.local.providers.pod_sandbox import Private
 from fairlead.local.providers.process import ProcessProvider
 from fairlead.local.providers.simulated import SimulatedProvider
-from fairlead.local.proxy.plan import Names
 from fairlead.local.proxy.server import ServiceProxy
 from fairlead.local.proxy.spec import ENDPOINT_SLICES, SERVICES, Service
 from fairlead.model.intents import PatchStatus
@@ -98,7 +97,7 @@ class Fleet:
             clock=clock,
             api=api,
             node_addresses=self._addresses,
-            on_names=self._named,
+            on_names=lambda names: self.processes.set_names(names.within),
             publish=self._balanced,
         )
         self.kubelet = VirtualKubelet(
@@ -150,9 +149,6 @@ class Fleet:
                 finally:
                     for task in working:
                         task.cancel()
-
-    async def _named(self, names: Names) -> None:
-        await self.processes.set_names(names.within)
 
 
 def node_names(plan: FleetPlan) -> set[str]:

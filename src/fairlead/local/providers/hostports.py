@@ -28,8 +28,7 @@ class HostPorts:
                 continue
             if sum(map(len, self._held.values())) >= self._most:
                 return f"{self._most} host ports are in use, and no more are served"
-            listener = Listener(address, self._slots, self._clock)
-            listener.route = Route(pod.key, ((ip, port),))
+            listener = Listener(address, self._slots, self._clock, Route(pod.key, ((ip, port),)))
             try:
                 await listener.listen()
             except OSError as problem:
@@ -41,8 +40,7 @@ class HostPorts:
 
     async def _also(self, held: dict[Address, Listener], route: Route, port: int) -> None:
         """For people on this machine: the first pod of any node to ask for a port has it on 127.0.0.1 too."""
-        listener = Listener((HOST, port), self._slots, self._clock)
-        listener.route = route
+        listener = Listener((HOST, port), self._slots, self._clock, route)
         with contextlib.suppress(OSError):
             await listener.listen()
             held[HOST, port] = listener

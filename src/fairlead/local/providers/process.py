@@ -383,9 +383,6 @@ class ProcessProvider:
             return ""
         return "pid" if low_port(run.container) is not None and "pid" in supervisor.ways else supervisor.ways[0]
 
-    def _may_listen_low(self, run: Run, supervisor: SupervisorClient) -> bool:
-        return self._low_ports and self._way(run, supervisor) != "user"
-
     def _mark(self, box: PodSandbox, run: Run) -> str:
         """The mark in the environment of every process of the run, whatever its parent."""
         return f"{self._folder}/{box.pod.uid}/{run.container.name}/{run.attempt}/"
@@ -397,7 +394,8 @@ class ProcessProvider:
         supervisor = await self._kept()
         job = ContainerProcess(run, RunReport(run.attempt, RunPhase.WAITING), self._mark(box, run))
         box.jobs[name] = job
-        if (closed := low_port(run.container)) is not None and not self._may_listen_low(run, supervisor):
+        may_listen_low = self._low_ports and self._way(run, supervisor) != "user"
+        if (closed := low_port(run.container)) is not None and not may_listen_low:
             job.report = replace(
                 job.report,
                 reason="PortNotPermitted",

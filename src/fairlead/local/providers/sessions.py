@@ -179,18 +179,13 @@ class CommandSession:
         self._files = files
         self._ended = ended
         self._send_signal = send_signal
-        self._over = False
-        ended.add_done_callback(self._note_end)
-
-    def _note_end(self, ended: object) -> None:
-        self._over = True
 
     async def read(self, stream: int) -> bytes:
         file = self._files.stdout if stream == 1 else self._files.stderr
         if file < 0:
             return b""
         # Cancelled at the end in any case: the loop must let go of the file before its number is another's.
-        async with started(read_file(file, lambda: self._over)) as (reading,):
+        async with started(read_file(file, self._ended.done)) as (reading,):
             await asyncio.wait((reading, self._ended), return_when=asyncio.FIRST_COMPLETED)
         # A read that began before the end is begun again after it, with its bound.
         return await read_file(file, lambda: True) if reading.cancelled() else reading.result()

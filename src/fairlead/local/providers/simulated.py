@@ -103,7 +103,7 @@ class SimulatedProvider:
     async def adopt(self, pod: KubeletPod) -> None:
         """Whatever its status says is running goes on as if nothing had happened."""
         actor = self._actor(pod, pod.status.pod_ip)
-        for status in pod.status.all_containers:
+        for status in pod.status.all_container_statuses:
             if status.state.running is None or status.name in actor.runs:
                 continue
             started_at = parse_time_or_none(status.state.running.started_at) or self._clock.now()

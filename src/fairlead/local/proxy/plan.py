@@ -5,11 +5,11 @@ Pure; `proxy.server` listens and `nodes` and the process provider tell pods.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Network, ip_address
+from dataclasses import dataclass
+from ipaddress import IPv4Network, ip_address
 
+from fairlead.local.networks import addresses_for, is_in
 from fairlead.local.proxy.spec import EndpointPort, EndpointSlice, Service, ServicePort
-from fairlead.model.hashes import hash_number
 
 Address = tuple[str, int]
 DOMAIN = "cluster.local"
@@ -29,8 +29,8 @@ class Route:
 class Names:
     """What Services are called: per namespace, because a bare name means the one next door."""
 
-    common: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    short: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    common: Mapping[str, tuple[str, ...]]
+    short: Mapping[str, Mapping[str, tuple[str, ...]]]
 
     def within(self, namespace: str) -> dict[str, tuple[str, ...]]:
         return {**self.common, **self.short.get(namespace, {})}
@@ -52,7 +52,7 @@ def plan_routes(
     for service in services:
         if not service.spec.has_address:
             continue
-        is_here = _is_in(service.spec.cluster_ip, network)
+        is_here = is_in(service.spec.cluster_ip, network)
         for port in service.spec.ports or ():
             if port.protocol != protocol:
                 continue
@@ -83,16 +83,13 @@ def plan_balancers(services: Iterable[Service], network: IPv4Network) -> dict[st
     balanced = [service for service in services if service.spec.is_balanced_here]
     found: dict[str, str] = {}
     for service in balanced:
-        if (
-            ours := next((ip for ip in service.balanced_ips if _is_in(ip, network)), "")
-        ) and ours not in found.values():
+        ours = next((ip for ip in service.balanced_ips if is_in(ip, network)), "")
+        if ours and ours not in found.values():
             found[service.metadata.key] = ours
     for service in sorted(balanced, key=lambda each: each.metadata.uid):
         if service.metadata.key not in found:
             taken = set(found.values())
-            first = hash_number(service.metadata.uid)
-            usable = network.num_addresses - 2
-            places = (str(network[1 + (first + step) % usable]) for step in range(usable))
+            places = addresses_for(service.metadata.uid, network)
             found[service.metadata.key] = next(place for place in places if place not in taken)
     return found
 
@@ -214,13 +211,6 @@ def _by_service(slices: Iterable[EndpointSlice]) -> dict[str, list[EndpointSlice
     for part in slices:
         found.setdefault(part.service_key, []).append(part)
     return found
-
-
-def _is_in(address: str, network: IPv4Network) -> bool:
-    try:
-        return IPv4Address(address) in network
-    except ValueError:
-        return False
 
 
 def _is_loopback(address: str) -> bool:

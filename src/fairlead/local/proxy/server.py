@@ -52,6 +52,7 @@ MOST_CLIENTS = 4096  # of one address, remembered for where they were led
 
 API_SERVICE = "default/kubernetes"
 
+NOWHERE = Route("")
 Place = tuple[str, Address]
 """A protocol and an address."""
 
@@ -68,9 +69,9 @@ def most_listeners() -> int:
 class Listener:
     """One address that is served, and whose turn it is."""
 
-    def __init__(self, address: Address, slots: asyncio.Semaphore, clock: Clock) -> None:
+    def __init__(self, address: Address, slots: asyncio.Semaphore, clock: Clock, route: Route = NOWHERE) -> None:
         self.address = address
-        self.route = Route("")
+        self.route = route
         self._slots = slots
         self._clock = clock
         self._turn = 0
@@ -231,7 +232,7 @@ class ServiceProxy:
         balancers = plan_balancers(self._services, BALANCER_RANGE)
         routes = self._routes(balancers)
         self._failed = {place: why for place, why in self._failed.items() if place in routes}
-        for place in [place for place in self._listeners if not routes.get(place, Route("")).backends]:
+        for place in [place for place in self._listeners if not routes.get(place, NOWHERE).backends]:
             await self._listeners.pop(place).close()
         unserved = plan_unserved(self._services)
         ports: Counter[str] = Counter()
@@ -279,16 +280,16 @@ class ServiceProxy:
         listener = self._listeners.get(place)
         if listener is None:
             protocol, address = place
-            made = (
-                Listener(address, self._slots, self._clock) if protocol == "TCP" else UdpListener(address, self._clock)
-            )
+            listener = UdpListener(address, self._clock)
+            if protocol == "TCP":
+                listener = Listener(address, self._slots, self._clock)
             try:
-                await made.listen()
+                await listener.listen()
             except OSError as problem:
                 self._refused(place, route, problem)
                 return
             self._failed.pop(place, None)
-            listener = self._listeners[place] = made
+            self._listeners[place] = listener
         listener.route = route
 
     def _refused(self, place: Place, route: Route, problem: OSError) -> None:

@@ -37,18 +37,17 @@ class StreamProblem(Exception):
 
 
 class Streams:
-    def __init__(self, kubelets: Sequence[VirtualKubelet], *, clock: Clock, limit: int = MAX_SESSIONS) -> None:
+    def __init__(self, kubelets: Sequence[VirtualKubelet], *, clock: Clock) -> None:
         self._kubelets = kubelets
         self._clock = clock
-        self._limit = limit
         self._count = 0
 
     async def answer(
         self, request: web.Request, kind: str, namespace: str, name: str, container: str
     ) -> web.StreamResponse:
         """`kind` is exec, attach or portforward. Returns when the stream has ended."""
-        if self._count >= self._limit:
-            return _plain(429, f"there are {self._limit} streams into pods already: end one of them")
+        if self._count >= MAX_SESSIONS:
+            return _plain(429, f"there are {MAX_SESSIONS} streams into pods already: end one of them")
         self._count += 1
         try:
             pod, provider = self._find(namespace, name)
