@@ -230,7 +230,7 @@ def test_what_is_there_after_the_start_is_left_out_of_full_collections() -> None
     main._leave_out_of_collections()
     try:
         assert gc.get_freeze_count() > 1000
-        assert gc.get_stats()[2]["collections"] == full_collections, "which would stop everybody, as long as those to come"
+        assert gc.get_stats()[2]["collections"] == full_collections, "one would stop everybody"
     finally:
         gc.unfreeze()
 
