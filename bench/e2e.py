@@ -7,8 +7,9 @@ passes over. A backlog waits; the contestant starts and drains it. Timed is from
 watch on the server shows them (pods_per_s), and until the last Scheduled event is written (events_done_per_s;
 with_events_per_s, from the moment the first binding was noticed): whoever puts events off binds sooner, and is told
 apart by that. Then pods arrive one by one at a steady pace, timed from the moment each is sent to the server until
-the watch shows it bound. CPU is read from /proc, over the whole of bindings and events. `--beside DIR` runs the Fairlead
-of another checkout (with an environment of its own, by its scripts/setup) in every round too, with the same roles.
+the watch shows it bound. CPU is read from /proc, over the whole of bindings and events. `--beside DIR` runs the
+Fairlead of another checkout (with an environment of its own, by its scripts/setup) in every round too, with the same
+roles.
 """
 
 import argparse
