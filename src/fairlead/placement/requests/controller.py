@@ -34,14 +34,7 @@ from fairlead.placement.requests.lookup import WorkloadLookup
 from fairlead.placement.requests.metrics import RequestMetrics
 from fairlead.placement.requests.plan import ItemInput, RoundOptions
 from fairlead.placement.requests.scaler import Scaler
-from fairlead.placement.requests.spec import (
-    SCHEDULE_REQUESTS,
-    UNDER_WAY,
-    Item,
-    ItemKey,
-    ItemStatus,
-    ScheduleRequest,
-)
+from fairlead.placement.requests.spec import SCHEDULE_REQUESTS, UNDER_WAY, Item, ItemKey, ItemStatus, ScheduleRequest
 from fairlead.placement.requests.writes import write
 from fairlead.placement.table_handle import TableHandle
 from fairlead.placement.table_work import NotLeading, TableBusy
