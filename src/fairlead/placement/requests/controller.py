@@ -23,7 +23,7 @@ from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Writer
 from fairlead.engine.forecast import unmatched
-from fairlead.model.intents import RecordEvent, delete, regarding
+from fairlead.model.intents import RecordEvent, delete, unreadable
 from fairlead.model.pod import SchedulerPod
 from fairlead.placement.requests import actions, conditions, plan, progress
 from fairlead.placement.requests.admission import Unadmitted
@@ -200,11 +200,8 @@ class RequestController:
         if self._last_problems.get(request.name) != message:
             self._last_problems[request.name] = message
             log.error("request cannot be dealt with", request=request.name, problem=message, exc_info=problem)
-            about = regarding(SCHEDULE_REQUESTS, request.metadata)
             note = f"It cannot be dealt with as it is: {message}"
-            self._pending_events.append(
-                RecordEvent(regarding=about, reason="Unreadable", action="Reading", note=note, warning=True)
-            )
+            self._pending_events.append(unreadable(SCHEDULE_REQUESTS, request.metadata, note))
 
     # -- planning ---------------------------------------------------------------------------------------------
 
