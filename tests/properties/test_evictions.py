@@ -35,13 +35,12 @@ class Watched:
         self,
         gangs: Gangs,
         unit: Unit,
-        table: NodeTable,
-        standing: Standing,
         statement: Statement,
         nominated: Sequence[SchedulerPod],
         leaving: Sequence[str] = (),
     ) -> tuple[UnitOutcome, UnitEviction | None]:
-        outcome, eviction = decide_unit(gangs, unit, table, standing, statement, nominated, leaving)
+        table, standing = gangs.table, gangs.standing
+        outcome, eviction = decide_unit(gangs, unit, statement, nominated, leaving)
         if eviction is not None:
             self.evictions += 1
             self.beside_kept_room += any(

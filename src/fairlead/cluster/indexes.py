@@ -1,31 +1,19 @@
 """Indexes that most reconciling rooms want of a mirror: by UID, by owner, by namespace, by lack of an owner."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fairlead.cluster.mirror import Index, Mirror
 from fairlead.cluster.watch import T
-from fairlead.model.meta import HasMetadata, ObjectMeta
+from fairlead.model.meta import ObjectMeta
 from fairlead.model.owners import is_controlled_by
 
-
-def _uid(thing: HasMetadata) -> Iterable[str]:
-    return (thing.metadata.uid,)
-
-
-def _owners(thing: HasMetadata) -> Iterable[str]:
-    return {reference.uid for reference in thing.metadata.owner_references}
-
-
-def _namespace(thing: HasMetadata) -> Iterable[str]:
-    return (thing.metadata.namespace,)
-
-
-def _orphan(thing: HasMetadata) -> Iterable[str]:
-    return () if thing.metadata.controller else (thing.metadata.namespace,)
-
-
-INDEXES: Mapping[str, Index[Any]] = {"uid": _uid, "owner": _owners, "namespace": _namespace, "orphan": _orphan}
+INDEXES: Mapping[str, Index[Any]] = {
+    "uid": lambda thing: (thing.metadata.uid,),
+    "owner": lambda thing: {reference.uid for reference in thing.metadata.owner_references},
+    "namespace": lambda thing: (thing.metadata.namespace,),
+    "orphan": lambda thing: () if thing.metadata.controller else (thing.metadata.namespace,),
+}
 
 
 def claimable(mirror: Mirror[T], owner: ObjectMeta) -> tuple[T, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from fairlead.cluster.clock import Clock
-from fairlead.model.intents import RecordEvent, regarding
+from fairlead.model.intents import RecordEvent, unreadable
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 
@@ -96,10 +96,5 @@ class UndecodedEvents:
 def _event(kind: Kind[Any], metadata: ObjectMeta, problem: Exception) -> RecordEvent:
     message = "it is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
     message = message if len(message) <= MOST_SHOWN else f"{message[:MOST_SHOWN]}..."
-    return RecordEvent(
-        regarding=regarding(kind, metadata),
-        reason="Unreadable",
-        action="Reading",
-        note=f"{kind.kind} cannot be read, and Fairlead ignores this version of it: {message}",
-        warning=True,
-    )
+    note = f"{kind.kind} cannot be read, and Fairlead ignores this version of it: {message}"
+    return unreadable(kind, metadata, note)

@@ -6,9 +6,7 @@ Used for the unit at the head of the line: its nodes are kept for it, and what e
 import msgspec
 
 from fairlead.engine.gang import Gangs
-from fairlead.engine.standing import Standing
 from fairlead.engine.statement import Statement
-from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Unit
 from fairlead.model.outcome import Placed
 
@@ -19,19 +17,20 @@ class Expectation(msgspec.Struct, frozen=True):
     at_s: float
 
 
-def expect(gangs: Gangs, unit: Unit, table: NodeTable, standing: Standing, now_s: float) -> Expectation | None:
+def expect(gangs: Gangs, unit: Unit, now_s: float) -> Expectation | None:
     """The earliest end of others after which the unit has room for its minimum; None where none is known to help.
 
     `now_s` is Unix time. Units that have not started count from now on; those that are overdue, as ending now. The
     table is left as it was.
     """
+    standing = gangs.standing
     ends = sorted(
         (max(end_s, now_s), key)
         for key, other in standing.units.items()
         if key != unit.key and (end_s := _end_s(other, now_s)) is not None
     )
     least = msgspec.structs.replace(unit, most=0)
-    statement = Statement(table)
+    statement = Statement(gangs.table)
 
     def fits(ended: int) -> list[Placed]:
         statement.rollback()

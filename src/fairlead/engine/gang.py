@@ -32,8 +32,8 @@ class Gangs:
 
     def __init__(self, cycle: Cycle, standing: Standing | None = None) -> None:
         self._cycle = cycle
-        self._table = cycle.table
-        self._standing = standing if standing is not None else Standing(cycle.table)
+        self.table = cycle.table
+        self.standing = standing if standing is not None else Standing(cycle.table)
         self._policies: dict[tuple[str, str, bool], Cycle] = {}
 
     def decide(self, unit: Unit, statement: Statement, nominated: Sequence[SchedulerPod] = ()) -> UnitOutcome:
@@ -64,7 +64,7 @@ class Gangs:
         self, unit: Unit, statement: Statement, within_N: Bools | None, nominated: Sequence[SchedulerPod]
     ) -> list[tuple[Unit, tuple[Member, ...]]]:
         """The orders to place members in, and by which policies; of a unit with a role `beside`, the best first."""
-        ways = [(unit, members) for members in orders(unit, self._table.request)]
+        ways = [(unit, members) for members in orders(unit, self.table.request)]
         if not unit.beside:
             return ways
         first = tuple(member for member in unit.waiting if member.role == unit.beside)
@@ -113,14 +113,14 @@ class Gangs:
             if not member.essential and optional == 0:
                 continue
             outcome = None
-            if not refused or self._table.request(member.pod).number not in refused:
+            if not refused or self.table.request(member.pod).number not in refused:
                 outcome = self._cycle_for(unit, member).decide(member.pod, statement, within_N, nominated)
             if isinstance(outcome, Placed):
                 placed.append(outcome)
                 refused.clear()
                 optional -= not member.essential
                 continue
-            refused.add(self._table.request(member.pod).number)
+            refused.add(self.table.request(member.pod).number)
             missable -= 1
             if missable < 0 or member.essential:
                 statement.rollback(start)
@@ -144,7 +144,7 @@ class Gangs:
             else:
                 fitting += 1
         tried = frozenset(occupant.uid for occupant in statement.placed[-fitting:]) if fitting else frozenset()
-        short = self._standing.shortages(failed.diagnosis.misses, tried) if failed is not None else ()
+        short = self.standing.shortages(failed.diagnosis.misses, tried) if failed is not None else ()
         statement.rollback(start)
         if failed is None:
             first = unit.waiting[0].pod
@@ -165,7 +165,7 @@ class Gangs:
         """
         if unit.domains is None:
             return [(None, "")]
-        table = self._table
+        table = self.table
         column = table.label(unit.domains.key)
         ids_N = column.ids_N[: table.size]
         anywhere: list[tuple[Bools | None, str]] = [] if unit.domains.required else [(None, "")]
@@ -189,7 +189,7 @@ class Gangs:
 
     def _cached(self, unit: Unit) -> Floats:
         """How much of the members' data each row has, all members together."""
-        table = self._table
+        table = self.table
         cached_N = np.zeros(table.size)
         for member in unit.members:
             for name, share in self._local_values(member.pod).items():
@@ -198,16 +198,16 @@ class Gangs:
         return cached_N
 
     def _local_values(self, pod: SchedulerPod) -> dict[str, float]:
-        cache = self._table.catalog.cache
+        cache = self.table.catalog.cache
         if cache.is_empty:
             return {}
-        request = self._table.request(pod)
+        request = self.table.request(pod)
         readings = readings_of(cache, request.namespace, request.claims_for_pod, pod.metadata.annotations or {})
         return local_values(cache, readings)
 
     def _room(self, unit: Unit) -> Ints:
         """An upper bound per row of how many members it could take now, whichever they are."""
-        table = self._table
+        table = self.table
         most_N = np.zeros(table.size, dtype=np.int64)
         free_RN = table.alloc_RN - table.used_RN
         alike: dict[int, list[SchedulerPod]] = {}
@@ -230,7 +230,7 @@ class Gangs:
             profile = job_profile(policy, self._cycle.profile, job_label=unit.job_label, is_leader=member.essential)
             if len(self._policies) >= MOST_POLICIES:
                 del self._policies[next(iter(self._policies))]
-            cycle = self._policies[key] = Cycle(self._table, profile, self._cycle.pick)
+            cycle = self._policies[key] = Cycle(self.table, profile, self._cycle.pick)
         return cycle
 
 

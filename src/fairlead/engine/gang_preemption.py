@@ -41,8 +41,6 @@ class Group(msgspec.Struct, frozen=True):
 def decide_unit(
     gangs: Gangs,
     unit: Unit,
-    table: NodeTable,
-    standing: Standing,
     statement: Statement,
     nominated: Sequence[SchedulerPod],
     leaving: Sequence[str] = (),
@@ -56,17 +54,16 @@ def decide_unit(
         return outcome, None
     if leaving:
         return msgspec.structs.replace(outcome, evicting=tuple(leaving)), None
-    eviction = plan_eviction(gangs, unit, table, standing, nominated)
+    eviction = plan_eviction(gangs, unit, nominated)
     if eviction is None:
         return outcome, None
     keys = tuple(victim.key for victim in eviction.victims)
     return msgspec.structs.replace(outcome, evicting=keys), eviction
 
 
-def plan_eviction(
-    gangs: Gangs, unit: Unit, table: NodeTable, standing: Standing, nominated: Sequence[SchedulerPod] = ()
-) -> UnitEviction | None:
+def plan_eviction(gangs: Gangs, unit: Unit, nominated: Sequence[SchedulerPod]) -> UnitEviction | None:
     """The cheapest eviction that gives the unit its minimum; None where none does. The table is left as it was."""
+    table, standing = gangs.table, gangs.standing
     if unit.priority <= table.lowest_priority() or any(
         member.pod.spec.preemption_policy == "Never" for member in unit.waiting
     ):

@@ -14,12 +14,7 @@ from fairlead.engine.table import MOST_SCALARS, NodeTable
 from fairlead.model.node import Node
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.selectors import IN, SelectorError, parse_label_selector, parse_requirement
-from fairlead.model.volumes import (
-    CsiStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-)
+from fairlead.model.volumes import CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
 from fairlead.model.workloads import PodDisruptionBudget, ReplicaSet, StatefulSet
 
 

@@ -156,6 +156,11 @@ class RecordEvent(Intent, frozen=True):
     """Who says so, where it is not the process as a whole."""
 
 
+def unreadable(kind: Kind[Any], about: ObjectMeta, note: str) -> RecordEvent:
+    """The warning that an object cannot be read, or not as it is."""
+    return RecordEvent(regarding=regarding(kind, about), reason="Unreadable", action="Reading", note=note, warning=True)
+
+
 class WakeAfter(Intent, frozen=True):
     """Reconcile this key again after a delay, whatever happens meanwhile."""
 

@@ -77,8 +77,6 @@ class Lease(ApiObject, frozen=True):
 
 class ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
     git_version: str
-    major: str = ""
-    minor: str = ""
 
 
 CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", ConfigMap)

@@ -33,14 +33,7 @@ MOST_RESERVE_TRIES = 5
 
 
 class Binder:
-    def __init__(
-        self,
-        catalog: Catalog,
-        *,
-        writer: Writer,
-        reader: Client,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, catalog: Catalog, *, writer: Writer, reader: Client, clock: Clock) -> None:
         self._catalog = catalog
         self._writer = writer
         self._reader = reader

@@ -62,10 +62,10 @@ class Decision(msgspec.Struct, frozen=True):
     position: int
     profile: Profile
     forecast: Forecast
-    pod: SchedulerPod | None
-    nominated: tuple[SchedulerPod, ...]
-    first: str
-    outcome: Outcome | None
+    pod: SchedulerPod | None = None
+    nominated: tuple[SchedulerPod, ...] = ()
+    first: str = ""
+    outcome: Outcome | None = None
     plan: PreemptionPlan | None = None
     unit: Unit | None = None
     unit_outcome: UnitOutcome | None = None
@@ -250,22 +250,18 @@ class History:
         profile: Profile,
         unit: Unit,
         outcome: UnitOutcome,
-        nominated: Sequence[SchedulerPod] = (),
+        nominated: tuple[SchedulerPod, ...] = (),
         *,
         turn: int = 0,
         standing: tuple[StandingUnit, ...] = (),
     ) -> None:
-        forecast, number, others = self._table.catalog.forecast, self._next(), tuple(nominated)
         decision = Decision(
-            number,
+            self._next(),
             at,
             position,
             profile,
-            forecast,
-            None,
-            others,
-            "",
-            None,
+            self._table.catalog.forecast,
+            nominated=nominated,
             unit=unit,
             unit_outcome=outcome,
             turn=turn,

@@ -12,12 +12,7 @@ from fairlead.model.meta import ObjectMeta
 from fairlead.model.node import Node, NodeSpec, NodeStatus
 from fairlead.model.pod import Container, PodSpec, PodStatus, ResourceRequirements, SchedulerPod
 from fairlead.model.quantity import LARGEST, Quantity, QuantityError, nanos
-from fairlead.model.volumes import (
-    CsiStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageRequests,
-)
+from fairlead.model.volumes import CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageRequests
 
 STORAGE: Final = "storage"
 

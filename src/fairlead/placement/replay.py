@@ -167,7 +167,7 @@ def replay(document: DecisionDocument) -> list[str]:
         if document.result.evicting is None:
             unit_outcome = gangs.decide(document.unit, statement, document.nominated)
         else:
-            unit_outcome, _ = decide_unit(gangs, document.unit, cycle.table, standing, statement, document.nominated)
+            unit_outcome, _ = decide_unit(gangs, document.unit, statement, document.nominated)
         again = _result_of_unit(unit_outcome)
     return [*_compare("result", document.result, again), *differences]
 

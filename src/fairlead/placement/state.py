@@ -74,7 +74,7 @@ class State:
             self._without_node(change.key)
             return {ClusterEvent.NODE_REMOVED}
         self.table.add_node(change.new)
-        return {ClusterEvent.NODE_ADDED} if change.old is None else node_cures(change.old, change.new)
+        return {ClusterEvent.NODE_ADDED} if change.old is None else node_events(change.old, change.new)
 
     def _take_odd_node(self, change: Change[Node], problem: Exception) -> set[ClusterEvent]:
         new = change.new
@@ -200,7 +200,7 @@ class State:
             self.table.catalog.drop(change.old)
 
 
-def node_cures(old: Node, new: Node) -> set[ClusterEvent]:
+def node_events(old: Node, new: Node) -> set[ClusterEvent]:
     wakeup_events = set()
     if old.metadata.labels != new.metadata.labels:
         wakeup_events.add(ClusterEvent.NODE_LABELS_CHANGED)

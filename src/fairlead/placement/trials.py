@@ -95,7 +95,7 @@ class CopiedTable:
         if gangs is None:
             raise ValueError(f"schedulerName: must be one of {', '.join(self._gangs)}, not {name!r}")
         self._ahead.arrange(unit.priority, unit.run_s, self._copied.now_s, own=unit.key)
-        outcome, _ = decide_unit(gangs, unit, self._table, self._standing, self._statement, self._copied.nominated)
+        outcome, _ = decide_unit(gangs, unit, self._statement, self._copied.nominated)
         if isinstance(outcome, UnitPlaced):
             self._standing.set(unit.with_nodes(outcome.nodes))
         return outcome

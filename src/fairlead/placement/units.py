@@ -261,9 +261,7 @@ class Units:
         nominated, now = self._nominated(), self._clock.now()
         statement = Statement(self._table)
         try:
-            outcome, eviction = decide_unit(
-                gangs, unit, self._table, self.standing, statement, nominated, self.ahead.leaving(unit.key)
-            )
+            outcome, eviction = decide_unit(gangs, unit, statement, nominated, self.ahead.leaving(unit.key))
             recorded, standing = outcome, self.standing.document() if eviction is not None else ()
             if isinstance(outcome, UnitRefused) and eviction is None:
                 recorded = msgspec.structs.replace(outcome, evicting=())  # planned by an earlier decision
@@ -331,7 +329,7 @@ class Units:
             self.ahead.drop(head.unit.key)
         room = self.ahead.get(unit.key)
         if room is None or room.unit != unit or room.fits_at_s is None or room.fits_at_s <= now_s:
-            expected = expect(self._gangs[name], unit, self._table, self.standing, now_s)
+            expected = expect(self._gangs[name], unit, now_s)
             if expected is not None:
                 room = self.ahead.keep(unit, expected.places, expected.at_s)
             elif room is None or room.unit != unit or room.fits_at_s is None or room.fits_at_s + LEAVE_S <= now_s:

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
-from fairlead.model.intents import RecordEvent, regarding
+from fairlead.model.intents import RecordEvent, unreadable
 from fairlead.model.kinds import Kind
 
 log = structlog.get_logger("fairlead.placement")
@@ -43,13 +43,8 @@ class Unreadable:
         self._counter.labels(kind.kind).inc()
         message = f"{type(problem).__name__}: {problem}"
         message = message if len(message) <= MOST_SHOWN else f"{message[:MOST_SHOWN]}..."
-        event = RecordEvent(
-            regarding=regarding(kind, thing.metadata),
-            reason="Unreadable",
-            action="Reading",
-            note=f"{kind.kind} cannot be read as it is, and counts for what can be read of it: {message}",
-            warning=True,
-        )
+        note = f"{kind.kind} cannot be read as it is, and counts for what can be read of it: {message}"
+        event = unreadable(kind, thing.metadata, note)
         if self._known.get((kind.kind, key)) == event:
             return
         if len(self._known) < MOST_KNOWN or (kind.kind, key) in self._known:

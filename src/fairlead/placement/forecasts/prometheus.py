@@ -142,12 +142,12 @@ def whose(labels: Mapping[str, str]) -> Key | None:
     return None
 
 
-def unlabelled(series: list[Series], source: str) -> SourceProblem | None:
-    """Why none of some series can be used, if so."""
+def _check_labels(series: list[Series], source: str) -> None:
+    """Whether any of some series can be used."""
     if not series or any(whose(each.metric) for each in series):
-        return None
+        return
     shown = ", ".join(f"{name}={value}" for name, value in sorted(series[0].metric.items())) or "none"
-    return SourceProblem(
+    raise SourceProblem(
         f"{source}: series must have the labels resource (cpu or memory) and node, or namespace and service; "
         f"the first has {shown[:200]}"
     )
@@ -184,9 +184,7 @@ def _series(source: str, status: int, body: bytes, expected: str) -> list[Series
         raise SourceProblem(f"{source}: answered with no series, is this a Prometheus? {problem}") from None
     if len(found) > MOST_SERIES:
         raise SourceProblem(f"{source}: {len(found)} series are more than {MOST_SERIES}; ask for fewer")
-    useless = unlabelled(found, source)
-    if useless is not None:
-        raise useless
+    _check_labels(found, source)
     return found
 
 

@@ -23,7 +23,7 @@ from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Writer
 from fairlead.engine.forecast import unmatched
-from fairlead.model.intents import RecordEvent, delete, regarding
+from fairlead.model.intents import RecordEvent, delete, unreadable
 from fairlead.model.pod import SchedulerPod
 from fairlead.placement.requests import actions, conditions, plan, progress
 from fairlead.placement.requests.admission import Unadmitted
@@ -34,14 +34,7 @@ from fairlead.placement.requests.lookup import WorkloadLookup
 from fairlead.placement.requests.metrics import RequestMetrics
 from fairlead.placement.requests.plan import ItemInput, RoundOptions
 from fairlead.placement.requests.scaler import Scaler
-from fairlead.placement.requests.spec import (
-    SCHEDULE_REQUESTS,
-    UNDER_WAY,
-    Item,
-    ItemKey,
-    ItemStatus,
-    ScheduleRequest,
-)
+from fairlead.placement.requests.spec import SCHEDULE_REQUESTS, UNDER_WAY, Item, ItemKey, ItemStatus, ScheduleRequest
 from fairlead.placement.requests.writes import write
 from fairlead.placement.table_handle import TableHandle
 from fairlead.placement.table_work import NotLeading, TableBusy
@@ -207,11 +200,8 @@ class RequestController:
         if self._last_problems.get(request.name) != message:
             self._last_problems[request.name] = message
             log.error("request cannot be dealt with", request=request.name, problem=message, exc_info=problem)
-            about = regarding(SCHEDULE_REQUESTS, request.metadata)
             note = f"It cannot be dealt with as it is: {message}"
-            self._pending_events.append(
-                RecordEvent(regarding=about, reason="Unreadable", action="Reading", note=note, warning=True)
-            )
+            self._pending_events.append(unreadable(SCHEDULE_REQUESTS, request.metadata, note))
 
     # -- planning ---------------------------------------------------------------------------------------------
 
