@@ -430,7 +430,7 @@ class Server:
 
     async def _subresource(self, request: web.Request, write: Write, info: RequestInfo) -> web.StreamResponse:
         resource, rest = write.resource, self.rest
-        sub = resource.subresources.get(info.subresource)
+        sub = resource.subresource(info.subresource)
         if sub is None:
             raise failures.no_such_path()
         if info.subresource in INSTEAD:
