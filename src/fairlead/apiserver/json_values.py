@@ -30,14 +30,21 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-_ESCAPED = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"),
-            (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))  # fmt: skip
+_HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+_ESCAPED = _HTML | {"\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def html_escaped(text: str) -> str:
+    """JSON with the characters escaped that mean something in HTML, as Go escapes them."""
+    for plain, escaped in _HTML.items():
+        text = text.replace(plain, escaped)
+    return text
 
 
 def go_escaped(body: bytes) -> bytes:
     """Encoded JSON with the characters escaped that Go escapes; they only stand inside texts."""
-    for plain, escaped in _ESCAPED:
-        body = body.replace(plain, escaped)
+    for plain, escaped in _ESCAPED.items():
+        body = body.replace(plain.encode(), escaped.encode())
     return body
 
 

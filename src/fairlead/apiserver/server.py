@@ -347,14 +347,14 @@ class Server:
             return request.transport is not None and not request.transport.is_closing()
 
         # A client that has gone shows as a reset at the next write, and ends the watch.
-        with self._following(), contextlib.suppress(ConnectionError):
+        with self._long_running(), contextlib.suppress(ConnectionError):
             async for lines in watching.lines(marks, is_followed):
                 await pieces.write(response, lines)
             await response.write_eof()
         return response
 
     @contextlib.contextmanager
-    def _following(self) -> Iterator[None]:
+    def _long_running(self) -> Iterator[None]:
         """A request that `end_watches` ends."""
         task = asyncio.current_task()
         assert task is not None
@@ -430,7 +430,7 @@ class Server:
 
     async def _subresource(self, request: web.Request, write: Write, info: RequestInfo) -> web.StreamResponse:
         resource, rest = write.resource, self.rest
-        sub = resource.subresources.get(info.subresource)
+        sub = resource.subresource(info.subresource)
         if sub is None:
             raise failures.no_such_path()
         if info.subresource in INSTEAD:
@@ -515,7 +515,7 @@ class Server:
         container = streams.check(request, info, pod)
         if self.streams is None:
             raise failures.not_implemented("no node provider is connected to this API server: there are no streams")
-        with self._following():
+        with self._long_running():
             return await self.streams(request, info.subresource, pod, container)
 
     def _form(self, request: web.Request, resource: Resource) -> TableForm | None:

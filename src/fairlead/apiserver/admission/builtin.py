@@ -39,27 +39,27 @@ class BuiltIn:
         self._reader = reader
         self._clock = clock
 
-    async def admit(self, attempt: AdmissionAttributes) -> JsonObject | None:
-        place = attempt.resource.storage_key
-        if attempt.thing is None or attempt.subresource:
-            return attempt.thing
+    async def admit(self, attempt: AdmissionAttributes) -> None:
+        """Change the object in place."""
+        place, thing = attempt.resource.storage_key, attempt.thing
+        if thing is None or attempt.subresource:
+            return
         if attempt.operation == "UPDATE" and place == "/pods":
-            self._keep_priority(attempt.thing, attempt.old or {})
-            self._default_tolerations(attempt.thing)
+            self._keep_priority(thing, attempt.old or {})
+            self._default_tolerations(thing)
         elif attempt.operation == "CREATE":
             if place == "/pods":
-                await self._service_account(attempt, attempt.thing)
-                self._default_tolerations(attempt.thing)
-                self._priority(attempt, attempt.thing)
-                self._runtime_class(attempt, attempt.thing)
-                label_with_place(self._reader, attempt.thing)
+                await self._service_account(attempt, thing)
+                self._default_tolerations(thing)
+                self._priority(attempt, thing)
+                self._runtime_class(attempt, thing)
+                label_with_place(self._reader, thing)
             elif place == "/nodes":
-                self._new_node(attempt.thing)
+                self._new_node(thing)
             elif place == "/persistentvolumeclaims":
-                self._storage_class(attempt.thing)
+                self._storage_class(thing)
             if place in _PROTECTED:
-                _protect(attempt.thing, _PROTECTED[place])
-        return attempt.thing
+                _protect(thing, _PROTECTED[place])
 
     def check(self, attempt: AdmissionAttributes) -> None:
         """Once the object is known to be valid."""
@@ -105,7 +105,7 @@ class BuiltIn:
         account = await self._account(attempt.namespace, name)
         if account is None:
             why = f'error looking up service account {attempt.namespace}/{name}: serviceaccount "{name}" not found'
-            raise _refused(attempt, why)
+            raise _refusal(attempt, why)
         is_mounted = spec.get("automountServiceAccountToken")
         if is_mounted is None:
             is_mounted = account.get("automountServiceAccountToken", True)
@@ -156,7 +156,7 @@ class BuiltIn:
         if name:
             found = self._reader.find(_CLASSES, name)
             if found is None and name not in SYSTEM_PRIORITIES:
-                raise _refused(attempt, f"no PriorityClass with name {name} was found")
+                raise _refusal(attempt, f"no PriorityClass with name {name} was found")
         else:
             for key, candidate in self._all(_CLASSES):
                 if candidate.get("globalDefault"):
@@ -164,12 +164,12 @@ class BuiltIn:
                     spec["priorityClassName"] = key
         value = found["value"] if found else SYSTEM_PRIORITIES.get(name, 0)
         if spec.get("priority", value) != value:
-            raise _refused(attempt, _computed(f"the integer value of priority ({spec['priority']})", value))
+            raise _refusal(attempt, _priority_message(f"the integer value of priority ({spec['priority']})", value))
         spec["priority"] = value
         policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
         if spec.setdefault("preemptionPolicy", policy) != policy:
             given = f"the string value of PreemptionPolicy ({spec['preemptionPolicy']})"
-            raise _refused(attempt, _computed(given, policy))
+            raise _refusal(attempt, _priority_message(given, policy))
 
     @staticmethod
     def _keep_priority(pod: JsonObject, old: JsonObject) -> None:
@@ -185,16 +185,16 @@ class BuiltIn:
         if name:
             found = self._reader.find("node.k8s.io/runtimeclasses", name) or {}
             if not found:
-                raise _refused(attempt, f'pod rejected: RuntimeClass "{name}" not found')
+                raise _refusal(attempt, f'pod rejected: RuntimeClass "{name}" not found')
         overhead = (found.get("overhead") or {}).get("podFixed")
         if overhead and spec.setdefault("overhead", dict(overhead)) != overhead:
-            raise _refused(attempt, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+            raise _refusal(attempt, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
         scheduling = found.get("scheduling") or {}
         for key, value in (scheduling.get("nodeSelector") or {}).items():
             given = spec.setdefault("nodeSelector", {}).setdefault(key, value)
             if given != value:
                 why = f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}"
-                raise _refused(attempt, f"{why}; pod.spec.nodeSelector[{key}] = {given}")
+                raise _refusal(attempt, f"{why}; pod.spec.nodeSelector[{key}] = {given}")
         for toleration in scheduling.get("tolerations") or ():
             if toleration not in spec["tolerations"]:
                 spec["tolerations"].append(toleration)
@@ -229,13 +229,13 @@ class BuiltIn:
             yield key, msgspec.json.decode(entry.body)
 
 
-def _refused(attempt: AdmissionAttributes, why: str) -> Failure:
+def _refusal(attempt: AdmissionAttributes, why: str) -> Failure:
     """A pod that has no name yet is called by what its name would begin with."""
     metadata = (attempt.thing or {}).get("metadata") or {}
     return forbidden("", "pods", attempt.name or metadata.get("generateName", ""), why)
 
 
-def _computed(given: str, value: int | str) -> str:
+def _priority_message(given: str, value: int | str) -> str:
     computed = f"priority admission controller computed {value} from the given PriorityClass name"
     return f"{given} must not be provided in pod spec; {computed}"
 

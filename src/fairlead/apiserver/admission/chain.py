@@ -28,8 +28,8 @@ class Chain:
         return thing if thing is not None else {}
 
     async def _mutate(self, attempt: AdmissionAttributes, reinvocation: Reinvocation) -> JsonObject | None:
-        thing = await self._built_in.admit(attempt)
-        return await self._webhooks.mutate(replace(attempt, thing=thing), reinvocation)
+        await self._built_in.admit(attempt)
+        return await self._webhooks.mutate(attempt, reinvocation)
 
     async def validate(self, attempt: AdmissionAttributes) -> None:
         self._built_in.check(attempt)

@@ -97,7 +97,7 @@ def _other_names(resource: Resource) -> dict[str, list[str]]:
 
 def _in_order(resource: Resource) -> list[Subresource]:
     """By name; a custom kind's as they were made, status first."""
-    subs = list(resource.subresources.values())
+    subs = list(resource.subresources)
     return subs if resource.custom is not None else sorted(subs, key=lambda each: each.name)
 
 

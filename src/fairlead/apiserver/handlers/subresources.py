@@ -24,7 +24,7 @@ from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.decoding import Undecodable, read_as, unusable_patch
 from fairlead.apiserver.request.options import Options, parse_delete_options
 from fairlead.apiserver.request.selectors import expression_text, labels_match
-from fairlead.apiserver.schema.custom import read_path, set_path
+from fairlead.apiserver.schema.custom import CustomKind, read_path, set_path
 from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_label
 from fairlead.apiserver.validation import errors as field
 from fairlead.cluster.clock import rfc3339
@@ -42,8 +42,7 @@ def scale_of(resource: Resource, thing: JsonObject) -> JsonObject:
         if name in thing["metadata"]
     }
     if resource.custom is not None:
-        paths = resource.custom.scale(resource.version)
-        assert paths is not None
+        paths = _scale_paths(resource.custom, resource.version)
         replicas, current, selector = (read_path(thing, path) if path else None for path in paths)
         text = selector or ""
     else:
@@ -55,6 +54,12 @@ def scale_of(resource: Resource, thing: JsonObject) -> JsonObject:
     if text:
         status["selector"] = text
     return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
+
+
+def _scale_paths(kind: CustomKind, version: str) -> tuple[str, str, str]:
+    paths = kind.scale(version)
+    assert paths is not None, "its scale is not served"
+    return paths
 
 
 def with_scale(resource: Resource, thing: JsonObject, sent: Any, *, patched: bool) -> JsonObject:
@@ -73,9 +78,7 @@ def with_scale(resource: Resource, thing: JsonObject, sent: Any, *, patched: boo
         raise invalid("autoscaling", "Scale", name, *field.nonnegative("spec.replicas", replicas))
     changed = copy.deepcopy(thing)
     if resource.custom is not None:
-        paths = resource.custom.scale(resource.version)
-        assert paths is not None
-        set_path(changed, paths[0], replicas)
+        set_path(changed, _scale_paths(resource.custom, resource.version)[0], replicas)
     else:
         changed["spec"]["replicas"] = replicas
     version = (scale.get("metadata") or {}).get("resourceVersion")
@@ -104,18 +107,14 @@ async def apply_scale(rest: Rest, write: Write, applied: Any) -> JsonObject:
         api_version="autoscaling/v1", now=rest.clock.now(), subresource="scale",
     )  # fmt: skip
     changed = with_scale(resource, thing, merged, patched=True)
-    kept = {
-        (each.get("manager"), each["operation"], each.get("subresource"))
-        for each in merged["metadata"].get("managedFields") or ()
-    }
+    kept = set(map(_manager, merged["metadata"].get("managedFields") or ()))
     fields = []
     for each in entries:
-        known = (each.get("manager"), each["operation"], each.get("subresource"))
-        if managed.owns(each, path) and known not in kept:
+        if managed.owns(each, path) and _manager(each) not in kept:
             each = managed.without(each, path)
         if each["fieldsV1"]:
             fields.append(each)
-        kept.discard(known)
+        kept.discard(_manager(each))
     if (options.manager, "Apply", "scale") in kept:
         fields.append(
             {
@@ -133,12 +132,15 @@ async def apply_scale(rest: Rest, write: Write, applied: Any) -> JsonObject:
     return scale_of(resource, msgspec.json.decode(body))
 
 
+def _manager(entry: JsonObject) -> tuple[str | None, str, str | None]:
+    """Whose an entry of managedFields is."""
+    return entry.get("manager"), entry["operation"], entry.get("subresource")
+
+
 def _replicas_path(resource: Resource) -> tuple[str, ...]:
     path = ".spec.replicas"
     if resource.custom is not None:
-        paths = resource.custom.scale(resource.version)
-        assert paths is not None
-        path = paths[0] or path
+        path = _scale_paths(resource.custom, resource.version)[0] or path
     return tuple(f"f:{part}" for part in path.lstrip(".").split("."))
 
 

@@ -4,36 +4,23 @@ Looked up by group, version and plural for every request. Two versions of one re
 that events live in, share one place in the store.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 
 from fairlead.apiserver.registry.strategies import CUSTOM, Strategies, Strategy
+from fairlead.apiserver.schema import facts
 from fairlead.apiserver.schema.custom import VERBS, CustomKind
-from fairlead.apiserver.schema.facts import Resource as ResourceFacts
-from fairlead.apiserver.schema.facts import Subresource, load
 from fairlead.apiserver.schema.shape import Schema, for_kind
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
-    group: str
-    version: str
-    plural: str
-    kind: str
-    singular: str
-    namespaced: bool
-    verbs: tuple[str, ...]
+class Resource(facts.Resource):
+    """A served resource, with how its objects are read, written and stored."""
+
     schema: Schema
     strategy: Strategy
-    short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    subresources: Mapping[str, Subresource] = field(default_factory=dict)
+    storage_key: str
     custom: CustomKind | None = None
-    storage_key: str = ""
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def list_kind(self) -> str:
@@ -41,7 +28,7 @@ class Resource:
 
     @property
     def has_status(self) -> bool:
-        return "status" in self.subresources
+        return self.subresource("status") is not None
 
     @property
     def is_stored(self) -> bool:
@@ -63,8 +50,8 @@ class Resources:
     def __init__(self, strategies: Strategies) -> None:
         self._found: dict[tuple[str, str, str], Resource] = {}
         self._custom: dict[str, CustomKind] = {}
-        for fact in load().resources:
-            self._add(_built_in(fact, strategies))
+        for resource in facts.load().resources:
+            self._add(_built_in(resource, strategies))
         self._built_in = frozenset(self._found)
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
@@ -115,35 +102,22 @@ class Resources:
         self._found[resource.group, resource.version, resource.plural] = resource
 
 
-def _built_in(fact: ResourceFacts, strategies: Strategies) -> Resource:
-    schema = for_kind(fact.group, fact.version, fact.kind)
-    assert schema is not None, f"the facts know no type for {fact.kind}"
-    place = f"{fact.group}/{fact.plural}"
+def _built_in(resource: facts.Resource, strategies: Strategies) -> Resource:
+    schema = for_kind(resource.group, resource.version, resource.kind)
+    assert schema is not None, f"the facts know no type for {resource.kind}"
+    place = f"{resource.group}/{resource.plural}"
     storage_key = _STORED_AS.get(place, place)
-    return Resource(
-        fact.group,
-        fact.version,
-        fact.plural,
-        fact.kind,
-        fact.singular,
-        fact.namespaced,
-        fact.verbs,
-        schema,
-        strategies.of(storage_key),
-        fact.short_names,
-        fact.categories,
-        {each.name: each for each in fact.subresources},
-        storage_key=storage_key,
-    )
+    known = {each.name: getattr(resource, each.name) for each in fields(resource)}
+    return Resource(**known, schema=schema, strategy=strategies.of(storage_key), storage_key=storage_key)
 
 
 def custom(definition: CustomKind, version: str) -> Resource:
-    subresources = {}
     verbs = ("get", "patch", "update")
+    subresources: list[facts.Subresource] = []
     if definition.has_status(version):
-        subresources["status"] = Subresource("status", definition.group, version, definition.kind, verbs)
+        subresources.append(facts.Subresource("status", definition.group, version, definition.kind, verbs))
     if definition.scale(version) is not None:
-        subresources["scale"] = Subresource("scale", "autoscaling", "v1", "Scale", verbs)
+        subresources.append(facts.Subresource("scale", "autoscaling", "v1", "Scale", verbs))
     return Resource(
         definition.group,
         version,
@@ -152,11 +126,11 @@ def custom(definition: CustomKind, version: str) -> Resource:
         definition.singular,
         definition.namespaced,
         VERBS,
-        definition.schema(version),
-        CUSTOM,
         definition.short_names,
         definition.categories,
-        subresources,
+        tuple(subresources),
+        definition.schema(version),
+        CUSTOM,
+        f"{definition.group}/{definition.plural}",
         definition,
-        storage_key=f"{definition.group}/{definition.plural}",
     )

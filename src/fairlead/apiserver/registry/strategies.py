@@ -248,16 +248,6 @@ class Nodes(Strategy):
         if spec.get("podCIDR") and not spec.get("podCIDRs"):
             spec["podCIDRs"] = [spec["podCIDR"]]
 
-    def prepare_create(self, thing: JsonObject) -> None:
-        status = thing.setdefault("status", {})
-        if status.get("capacity") and not status.get("allocatable"):
-            status["allocatable"] = dict(status["capacity"])
-
-    def prepare_status(self, new: JsonObject, old: JsonObject) -> None:
-        status = new.get("status") or {}
-        if status.get("capacity") and not status.get("allocatable"):
-            status["allocatable"] = dict(status["capacity"])
-
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         return {"spec.unschedulable": "true" if (thing.get("spec") or {}).get("unschedulable") else "false"}
 
@@ -421,9 +411,6 @@ class Services(Strategy):
 
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
-
-    def prepare_create(self, thing: JsonObject) -> None:
-        thing.setdefault("status", {}).setdefault("loadBalancer", {})
 
     def allocate(self, key: str, thing: JsonObject, old: JsonObject | None) -> None:
         if old is not None:

@@ -34,7 +34,6 @@ class RequestInfo:
     namespace: str
     name: str
     subresource: str
-    rest: tuple[str, ...] = ()  # what follows the subresource: /proxy/…
 
 
 def parse_path(method: str, path: str, query: Mapping[str, str]) -> RequestInfo | None:
@@ -62,7 +61,7 @@ def parse_path(method: str, path: str, query: Mapping[str, str]) -> RequestInfo 
         namespace = name
     subresource = rest[2] if len(rest) > 2 else ""
     verb = _verb(method, name, watching and (old_way or not name))
-    return RequestInfo(verb, group, version, plural, namespace, name, subresource, tuple(rest[3:]))
+    return RequestInfo(verb, group, version, plural, namespace, name, subresource)
 
 
 def _verb(method: str, name: str, watching: bool) -> str:

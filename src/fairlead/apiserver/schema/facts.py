@@ -170,7 +170,8 @@ def resource_paths(resource: Resource, schema: str | None, patches: tuple[str, .
     paths: Json = {}
     verbs = {"list": "get", "create": "post", "deletecollection": "delete"}
     _add_path(paths, collection, [m for v, m in verbs.items() if v in resource.verbs], kind, schema, patches)
-    verbs, one = {"get": "get", "update": "put", "delete": "delete", "patch": "patch"}, f"{collection}/{{name}}"
+    verbs = {"get": "get", "update": "put", "delete": "delete", "patch": "patch"}
+    one = f"{collection}/{{name}}"
     _add_path(paths, one, [m for v, m in verbs.items() if v in resource.verbs], kind, schema, patches)
     for sub in resource.subresources:
         methods = [m for v, m in {**verbs, "create": "post"}.items() if v in sub.verbs]

@@ -10,6 +10,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
+from fairlead.apiserver.json_values import html_escaped
+
 Json = dict[str, Any]
 
 _ZERO: Final[Json] = {"string": "", "int": 0, "bool": False, "quantity": "0", "intstr": 0, "json": {}}
@@ -30,10 +32,7 @@ def diff(name: str, old: Json, new: Json) -> str:
 
 
 def _lines(name: str, value: Json) -> list[str]:
-    text = json.dumps(inside(name, value), indent=1, ensure_ascii=False)
-    for character, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
-        text = text.replace(character, code)
-    return text.split("\n")
+    return html_escaped(json.dumps(inside(name, value), indent=1, ensure_ascii=False)).split("\n")
 
 
 def inside(name: str, value: Json) -> Json:

@@ -89,7 +89,6 @@ class Schema:
     map_type: str | None = None
     merge_key: str | None = None
     strategies: tuple[str, ...] = ()
-    enum: tuple[Any, ...] | None = None
     default: Any = None
     source: Json = field(default_factory=dict)  # a custom kind's own schema of this place
     granular: str = field(init=False)  # `map` or `list` where the parts are owned one by one
@@ -180,7 +179,6 @@ def _from_facts(form: str, entry: Json) -> Schema:
         "map_type": entry.get("m"),
         "merge_key": entry.get("mk"),
         "strategies": tuple(entry["ps"].split(",")) if "ps" in entry else (),
-        "enum": tuple(entry["e"]) if "e" in entry else None,
         "default": entry.get("d", None if entry.get("f") else _ZEROS.get(form)),
     }
     go = entry.get("g", "")

@@ -30,20 +30,23 @@ def _same_selector(new: Json, old: Json | None) -> Errors:
 def _selector_and_template(spec: Json) -> Causes:
     """Of a Deployment or a ReplicaSet: the server has one message for both."""
     selector = spec.get("selector")
-    if selector is None:
-        yield field.required("spec.selector")
-    else:
-        problems = list(metadata.selector(selector, "spec.selector"))
-        yield from problems
-        if not selector:
-            yield field.invalid("spec.selector", {}, "empty selector is invalid for deployment")
-        if problems:
-            yield field.invalid("spec.selector", selector, "invalid label selector")
-            return
+    problems = list(metadata.selector(selector, "spec.selector"))
+    yield from _no_selector(selector, "deployment")
+    yield from problems
+    if problems:
+        yield field.invalid("spec.selector", selector, "invalid label selector")
+        return
     given = spec.get("template") or {}
     yield from metadata.template_labels(selector, given)
     yield from template(given, "spec.template")
     yield from _always(given, "ReplicaSet")
+
+
+def _no_selector(selector: Json | None, owner: str) -> Causes:
+    if selector is None:
+        yield field.required("spec.selector")
+    elif not selector:
+        yield field.invalid("spec.selector", {}, f"empty selector is invalid for {owner}")
 
 
 def _always(given: Json, owner: str) -> Causes:
@@ -116,7 +119,7 @@ def daemon_set(new: Json, old: Json | None) -> Causes:
     given = spec.get("template") or {}
     if not problems:
         yield from metadata.template_labels(selector, given)
-    if selector is not None and not selector:
+    if selector == {}:
         yield field.invalid("spec.selector", {}, "empty selector is invalid for daemonset")
     yield from template(given, "spec.template")
     yield from _always(given, "DaemonSet")
@@ -194,14 +197,9 @@ def _stateful_set_spec(spec: Json, *, is_new: bool) -> Causes:
     if spec.get("serviceName") and is_new:
         yield from field.malformed("spec.serviceName", spec["serviceName"], names.label)
     selector = spec.get("selector")
-    problems: Errors = []
-    if selector is None:
-        yield field.required("spec.selector")
-    else:
-        problems = list(metadata.selector(selector, "spec.selector"))
-        yield from problems
-        if not selector:
-            yield field.invalid("spec.selector", {}, "empty selector is invalid for statefulset")
+    problems = list(metadata.selector(selector, "spec.selector"))
+    yield from _no_selector(selector, "statefulset")
+    yield from problems
     given = _with_claims(spec)
     if problems:
         yield field.without_detail("spec.selector", selector)

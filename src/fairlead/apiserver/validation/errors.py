@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Self
 
+from fairlead.apiserver.json_values import html_escaped
+
 Json = dict[str, Any]
 Check = Callable[[Any], list[str]]  # what is wrong with a value, in sentences
 
@@ -99,10 +101,7 @@ def shown(value: Any) -> str:
 
 def _shown(value: Any) -> str:
     text = json.dumps(_in_go_order(value), ensure_ascii=False, separators=(",", ":"))
-    if isinstance(value, dict | list):
-        for character, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
-            text = text.replace(character, code)
-    return text
+    return html_escaped(text) if isinstance(value, dict | list) else text
 
 
 def _in_go_order(value: Any) -> Any:

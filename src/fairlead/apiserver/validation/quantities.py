@@ -81,32 +81,31 @@ def requirements(resources: Json, path: str, claims: Collection[str] = ()) -> Er
 
 def amounts(limits: Json, requests: Json, path: str, name_check: NameCheck | None = None) -> Causes:
     check = name_check or container_resource_name
-    for name, quantity in limits.items():
-        here = f"{path}.limits[{name}]"
-        if name not in _CONTAINER or name_check is not None:
-            yield from check(name, here)
-        yield from amount(name, quantity, here)
-        if is_huge(name):
-            yield from _pages(name, quantity, here)
-    for name, quantity in requests.items():
-        here = f"{path}.requests[{name}]"
-        if name not in _CONTAINER or name_check is not None:
-            yield from check(name, here)
-        yield from amount(name, quantity, here)
-        limit = limits.get(name)
-        if limit is not None:
-            if nanos(quantity) != nanos(limit) and not is_overcommitted(name):
-                yield field.invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limit}")
-            elif nanos(quantity) > nanos(limit):
-                detail = f"must be less than or equal to {name} limit of {limit}"
-                yield field.invalid(f"{path}.requests", quantity, detail)
-        elif not is_overcommitted(name):
-            yield field.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
-        if is_huge(name):
-            yield from _pages(name, quantity, here)
-    names = {*limits, *requests}
-    if any(map(is_huge, names)) and not names & {"cpu", "memory"}:
+    for kind, given in (("limits", limits), ("requests", requests)):
+        for name, quantity in given.items():
+            here = f"{path}.{kind}[{name}]"
+            if name not in _CONTAINER or name_check is not None:
+                yield from check(name, here)
+            yield from amount(name, quantity, here)
+            if kind == "requests":
+                yield from _within_limit(name, quantity, limits.get(name), path)
+            if is_huge(name):
+                yield from _pages(name, quantity, here)
+    resources = {*limits, *requests}
+    if any(map(is_huge, resources)) and not resources & {"cpu", "memory"}:
         yield field.forbidden(path, "HugePages require cpu or memory")
+
+
+def _within_limit(name: str, quantity: str, limit: str | None, path: str) -> Causes:
+    """A request that its limit allows; some resources are never shared, and their requests are their limits."""
+    if limit is None:
+        if not is_overcommitted(name):
+            yield field.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+    elif nanos(quantity) != nanos(limit) and not is_overcommitted(name):
+        yield field.invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limit}")
+    elif nanos(quantity) > nanos(limit):
+        detail = f"must be less than or equal to {name} limit of {limit}"
+        yield field.invalid(f"{path}.requests", quantity, detail)
 
 
 def _pages(name: str, quantity: str, path: str) -> Errors:

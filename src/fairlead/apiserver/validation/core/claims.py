@@ -119,10 +119,10 @@ def _claim_key(name: str, path: str) -> Errors:
 
 
 def _basic(amounts: Json, path: str) -> Errors:
-    return [each for name, quantity in amounts.items() for each in positive_or_zero(quantity, f"{path}[{name}]")]
+    return [each for name, quantity in amounts.items() for each in nonnegative_quantity(quantity, f"{path}[{name}]")]
 
 
-def positive_or_zero(quantity: str, path: str) -> Errors:
+def nonnegative_quantity(quantity: str, path: str) -> Errors:
     if nanos(quantity) >= 0:
         return []
     shown = int(quantity) if quantity.lstrip("-").isdecimal() else quantity

@@ -8,7 +8,7 @@ from fairlead.apiserver.validation import errors as field
 from fairlead.apiserver.validation import names
 from fairlead.apiserver.validation.core import scheduling as placing
 from fairlead.apiserver.validation.core import volumes
-from fairlead.apiserver.validation.core.claims import VOLUME_MODES, access_modes, positive_or_zero
+from fairlead.apiserver.validation.core.claims import VOLUME_MODES, access_modes, nonnegative_quantity
 from fairlead.apiserver.validation.errors import Causes, Errors, Json
 from fairlead.apiserver.validation.paths import no_backsteps
 from fairlead.model.quantity import nanos
@@ -31,7 +31,7 @@ def _spec(spec: Json) -> Causes:
         yield field.not_supported("spec.capacity", capacity or None, ("storage",))
     for resource, quantity in capacity.items():
         path = f"spec.capacity[{resource}]"
-        yield from positive_or_zero(quantity, path)
+        yield from nonnegative_quantity(quantity, path)
         if nanos(quantity) <= 0:
             yield field.invalid(path, quantity, "must be greater than zero")
     policy = spec.get("persistentVolumeReclaimPolicy")
