@@ -381,9 +381,10 @@ def daemon_set_controller(context: ControllerContext) -> Controller:
         return list(sets.keys())
 
     claimed = claimed_keys(sets, selector_of)
-    made = context.controller(DAEMON_SETS, see, plan_daemon_set)
-    made.watches(sets)
-    made.watches(pods, claimed)
-    made.watches(revisions, claimed)
-    made.watches(nodes, of_node)
-    return made
+    return (
+        context.controller(DAEMON_SETS, see, plan_daemon_set)
+        .watches(sets)
+        .watches(pods, claimed)
+        .watches(revisions, claimed)
+        .watches(nodes, of_node)
+    )

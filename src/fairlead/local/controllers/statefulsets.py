@@ -303,9 +303,10 @@ def stateful_set_controller(context: ControllerContext) -> Controller:
         ]
 
     claimed = claimed_keys(sets, selector_of)
-    made = context.controller(STATEFUL_SETS, see, plan_stateful_set)
-    made.watches(sets)
-    made.watches(pods, claimed)
-    made.watches(revisions, claimed)
-    made.watches(claims, of_claim)
-    return made
+    return (
+        context.controller(STATEFUL_SETS, see, plan_stateful_set)
+        .watches(sets)
+        .watches(pods, claimed)
+        .watches(revisions, claimed)
+        .watches(claims, of_claim)
+    )
