@@ -94,14 +94,7 @@ def plan_daemon_set(seen: DaemonSetInput, now: datetime) -> list[Intent]:
     daemons, metadata = seen.daemons, seen.daemons.metadata
     mine, intents = claim(DAEMON_SETS, metadata, seen.selector, PODS, seen.pods)
     history, adopted = claim(DAEMON_SETS, metadata, seen.selector, REVISIONS, seen.revisions)
-    revision = plan_revision(
-        DAEMON_SETS,
-        metadata,
-        daemons.spec.template,
-        history,
-        collisions=daemons.count("collisionCount"),
-        taken=seen.names_taken,
-    )
+    revision = plan_revision(DAEMON_SETS, daemons, history, seen.names_taken)
     intents += adopted
     sites = _sites(seen, mine)
     plan = Daemons(seen, revision, sites, now)

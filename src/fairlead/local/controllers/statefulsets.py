@@ -55,15 +55,7 @@ def plan_stateful_set(seen: StatefulSetInput, now: datetime) -> list[Intent]:
     mine, intents = claim(STATEFUL_SETS, metadata, seen.selector, PODS, named)
     history, adopted = claim(STATEFUL_SETS, metadata, seen.selector, REVISIONS, seen.revisions)
     intents += adopted
-    update = plan_revision(
-        STATEFUL_SETS,
-        metadata,
-        owner.spec.template,
-        history,
-        label=REVISION_HASH,
-        collisions=owner.count("collisionCount"),
-        taken=seen.names_taken,
-    )
+    update = plan_revision(STATEFUL_SETS, owner, history, seen.names_taken, label=REVISION_HASH)
     ordinals = Ordinals(seen, mine, history, update, now)
     if not owner.is_terminating:
         intents += update.intents
