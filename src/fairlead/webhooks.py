@@ -21,7 +21,7 @@ from aiohttp import web
 
 from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Outcome
-from fairlead.model.intents import Apply, Create, Intent, Patch, event
+from fairlead.model.intents import Apply, Create, Intent, Patch, event, patch
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.runtime import Capability, Listener, Runtime
@@ -237,13 +237,11 @@ class Webhooks(Capability):
             "tls.key": material.leaf_key,
         }
         encoded = {name: base64.b64encode(text).decode() for name, text in data.items()}
-        namespace = self.runtime.settings.namespace
         current = self._secrets.get(self._secret_key)
         if current is None:
             body = {"metadata": {"name": SECRET}, "type": "kubernetes.io/tls", "data": encoded}
-            return Create(kind=SECRETS, namespace=namespace, body=body)
-        version = current.metadata.resource_version
-        return Patch(kind=SECRETS, namespace=namespace, name=SECRET, patch={"data": encoded}, resource_version=version)
+            return Create(kind=SECRETS, namespace=self.runtime.settings.namespace, body=body)
+        return patch(SECRETS, current.metadata, {"data": encoded})
 
     def _material(self) -> Material | None:
         secret = self._secrets.get(self._secret_key)

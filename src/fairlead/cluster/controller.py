@@ -7,7 +7,7 @@ sleeps or retries by itself.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 import structlog
 
@@ -86,9 +86,10 @@ class Controller:
         self._refused: dict[str, str] = {}  # the last logged refusal of each key
         self._work_seconds = metrics.work_seconds.labels(name)
 
-    def watches(self, mirror: Mirror[Any], keys: Callable[[Delta[Any]], Iterable[str]] = own_key) -> None:
+    def watches(self, mirror: Mirror[Any], keys: Callable[[Delta[Any]], Iterable[str]] = own_key) -> Self:
         """Look at `keys(delta)` whenever the mirror changes."""
         self._sources.append((mirror, keys))
+        return self
 
     async def run(self) -> None:
         """Work until stopped (what is in hand is finished) or cancelled (it is not)."""

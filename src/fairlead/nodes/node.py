@@ -172,7 +172,7 @@ def node_status(profile: Profile, now: datetime) -> dict[str, Any]:
             *([{"type": "InternalDNS", "address": profile.internal_dns}] if profile.internal_dns else ()),
             {"type": "InternalIP", "address": profile.ip},
         ],
-        "conditions": [_condition(*entry, now) for entry in _conditions(profile)],
+        "conditions": _conditions(profile, now),
         "nodeInfo": {
             "kubeletVersion": f"v{__version__}-fairlead",
             "kubeProxyVersion": "",
@@ -193,27 +193,21 @@ def node_status(profile: Profile, now: datetime) -> dict[str, Any]:
     return status
 
 
-def _conditions(profile: Profile) -> list[tuple[str, str, str, str]]:
+def _conditions(profile: Profile, now: datetime) -> list[dict[str, str]]:
+    at, not_measured = rfc3339(now), "not measured on a virtual node"
     usual = ("True", "KubeletReady", f"the {profile.provider} provider is ready to run pods")
-    return [
+    rows = [
         ("Ready", *(profile.ready or usual)),
-        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "not measured on a virtual node"),
-        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "not measured on a virtual node"),
-        ("PIDPressure", "False", "KubeletHasSufficientPID", "not measured on a virtual node"),
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", not_measured),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", not_measured),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", not_measured),
         *((entry["type"], entry["status"], entry["reason"], entry.get("message", "")) for entry in profile.conditions),
     ]
-
-
-def _condition(kind: str, status: str, reason: str, message: str, now: datetime) -> dict[str, str]:
-    at = rfc3339(now)
-    return {
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastHeartbeatTime": at,
-        "lastTransitionTime": at,
-    }
+    times = {"lastHeartbeatTime": at, "lastTransitionTime": at}
+    return [
+        {"type": kind, "status": status, "reason": reason, "message": note, **times}
+        for kind, status, reason, note in rows
+    ]
 
 
 def lease_body(profile: Profile, node_uid: str, now: datetime) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import aiohttp
 from fairlead.cluster.connector import connector
 from fairlead.model.numbers import whole_number
 from fairlead.nodes.provider import ProbeResult
-from fairlead.nodes.spec import Container, Probe
+from fairlead.nodes.spec import Container, HttpGet, Probe
 
 
 def port_of(container: Container, port: int | str) -> int | None:
@@ -33,7 +33,7 @@ async def probe_address(ip: str, container: Container, probe: Probe) -> ProbeRes
     try:
         async with asyncio.timeout(probe.timeout_seconds):
             if probe.http_get is not None:
-                return await _http(probe.http_get.host or ip, port, probe)
+                return await _http(probe.http_get.host or ip, port, probe.http_get)
             return await _tcp(action.host or ip, port)
     except TimeoutError:
         return ProbeResult(False, f"no answer in {probe.timeout_seconds} s")
@@ -55,9 +55,7 @@ async def _tcp(host: str, port: int) -> ProbeResult:
     return ProbeResult(True)
 
 
-async def _http(host: str, port: int, probe: Probe) -> ProbeResult:
-    action = probe.http_get
-    assert action is not None
+async def _http(host: str, port: int, action: HttpGet) -> ProbeResult:
     scheme = action.scheme.lower() or "http"
     path = action.path if action.path.startswith("/") else f"/{action.path}"
     headers = {header.name: header.value for header in action.http_headers or ()}

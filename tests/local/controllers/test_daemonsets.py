@@ -35,7 +35,8 @@ def daemons(**spec: Any) -> DaemonSet:
 def revision(owner: DaemonSet, number: int = 1, image: str = "one") -> ControllerRevision:
     """As the controller would have made it."""
     data = revision_data(template(image))
-    made = plan_revision(DAEMON_SETS, owner.metadata, template(image), [])
+    spec = msgspec.structs.replace(owner.spec, template=template(image))
+    made = plan_revision(DAEMON_SETS, msgspec.structs.replace(owner, spec=spec), [], ())
     (create,) = made.intents
     assert isinstance(create, Create)
     meta = {**metadata(made.name), **create.body["metadata"], "uid": made.name}

@@ -34,8 +34,7 @@ def stateful(replicas: int = 3, *, image: str = "one", current: str = "one", **s
 
 
 def revision(image: str, number: int = 1) -> ControllerRevision:
-    owner = workload(StatefulSet, "db").metadata
-    made = plan_revision(STATEFUL_SETS, owner, template(image), [])
+    made = plan_revision(STATEFUL_SETS, workload(StatefulSet, "db", template=template(image)), [], ())
     (create,) = made.intents
     assert isinstance(create, Create)
     meta = {**metadata(made.name), **create.body["metadata"], "uid": made.name}

@@ -9,7 +9,7 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import NAMESPACES, ROOT_CAS, SERVICE_ACCOUNTS, Namespace
-from fairlead.model.intents import Create, Intent, Patch
+from fairlead.model.intents import Create, Intent, patch
 from fairlead.model.kinds import ConfigMap
 
 DEFAULT: Final = "default"
@@ -44,9 +44,7 @@ def plan_home(seen: NamespaceDefaultsInput, now: datetime) -> list[Intent]:
         intents.append(Create(kind=ROOT_CAS, namespace=name, body=made))
     elif seen.root_ca and seen.authority is not None and seen.authority.data != desired:
         stray: dict[str, Any] = dict.fromkeys(seen.authority.data)
-        version = seen.authority.metadata.resource_version
-        patch = {"data": {**stray, **desired}}
-        intents.append(Patch(kind=ROOT_CAS, namespace=name, name=ROOT_CA, patch=patch, resource_version=version))
+        intents.append(patch(ROOT_CAS, seen.authority.metadata, {"data": {**stray, **desired}}))
     return intents
 
 
@@ -67,8 +65,9 @@ def namespace_defaults_controller(context: ControllerContext) -> Controller:
         name = delta.key.rpartition("/")[2]
         return (delta.key.rpartition("/")[0],) if name in (DEFAULT, ROOT_CA) else ()
 
-    made = context.controller(NAMESPACES, see, plan_home, name="homes")
-    made.watches(namespaces)
-    made.watches(accounts, of_namespace)
-    made.watches(authorities, of_namespace)
-    return made
+    return (
+        context.controller(NAMESPACES, see, plan_home, name="homes")
+        .watches(namespaces)
+        .watches(accounts, of_namespace)
+        .watches(authorities, of_namespace)
+    )

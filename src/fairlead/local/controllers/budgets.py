@@ -139,9 +139,8 @@ def budget_controller(context: ControllerContext) -> Controller:
             return ()
         return [budget.metadata.key for budget in budgets.by("namespace", delta.key.rpartition("/")[0])]
 
-    made = context.controller(BUDGETS, see, plan_budget)
-    made.watches(budgets)
-    made.watches(pods, selecting_keys(budgets, selector_of))
+    controller = context.controller(BUDGETS, see, plan_budget).watches(budgets)
+    controller.watches(pods, selecting_keys(budgets, selector_of))
     for mirror in scaled.values():
-        made.watches(mirror, of_owner)
-    return made
+        controller.watches(mirror, of_owner)
+    return controller

@@ -168,7 +168,8 @@ def cron_job_controller(context: ControllerContext) -> Controller:
         owned = jobs.by("owner", cron.metadata.uid)
         return CronJobInput(cron, tuple(job for job in owned if is_controlled_by(job, cron.metadata)))
 
-    made = context.controller(CRON_JOBS, see, plan_cron_job)
-    made.watches(crons)
-    made.watches(jobs, claimed_keys(crons, lambda _: None))
-    return made
+    return (
+        context.controller(CRON_JOBS, see, plan_cron_job)
+        .watches(crons)
+        .watches(jobs, claimed_keys(crons, lambda _: None))
+    )

@@ -94,14 +94,7 @@ def plan_daemon_set(seen: DaemonSetInput, now: datetime) -> list[Intent]:
     daemons, metadata = seen.daemons, seen.daemons.metadata
     mine, intents = claim(DAEMON_SETS, metadata, seen.selector, PODS, seen.pods)
     history, adopted = claim(DAEMON_SETS, metadata, seen.selector, REVISIONS, seen.revisions)
-    revision = plan_revision(
-        DAEMON_SETS,
-        metadata,
-        daemons.spec.template,
-        history,
-        collisions=daemons.count("collisionCount"),
-        taken=seen.names_taken,
-    )
+    revision = plan_revision(DAEMON_SETS, daemons, history, seen.names_taken)
     intents += adopted
     sites = _sites(seen, mine)
     plan = Daemons(seen, revision, sites, now)
@@ -381,9 +374,10 @@ def daemon_set_controller(context: ControllerContext) -> Controller:
         return list(sets.keys())
 
     claimed = claimed_keys(sets, selector_of)
-    made = context.controller(DAEMON_SETS, see, plan_daemon_set)
-    made.watches(sets)
-    made.watches(pods, claimed)
-    made.watches(revisions, claimed)
-    made.watches(nodes, of_node)
-    return made
+    return (
+        context.controller(DAEMON_SETS, see, plan_daemon_set)
+        .watches(sets)
+        .watches(pods, claimed)
+        .watches(revisions, claimed)
+        .watches(nodes, of_node)
+    )

@@ -529,8 +529,9 @@ def deployment_controller(context: ControllerContext) -> Controller:
         parent = owner.metadata.controller if owner is not None else None
         return (f"{delta.old.metadata.namespace}/{parent.name}",) if parent is not None else ()
 
-    made = context.controller(DEPLOYMENTS, see, plan_deployment)
-    made.watches(deployments)
-    made.watches(sets, claimed_keys(deployments, selector_of))
-    made.watches(pods, of_gone_pods)
-    return made
+    return (
+        context.controller(DEPLOYMENTS, see, plan_deployment)
+        .watches(deployments)
+        .watches(sets, claimed_keys(deployments, selector_of))
+        .watches(pods, of_gone_pods)
+    )

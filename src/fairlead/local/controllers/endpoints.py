@@ -231,8 +231,9 @@ def endpoints_controller(context: ControllerContext) -> Controller:
         }
         return sorted(named)
 
-    made = context.controller(SERVICES, see, plan_endpoints, name="endpointslices")
-    made.watches(services)
-    made.watches(pods, selecting_keys(services, selector_of))
-    made.watches(slices, of_slice)
-    return made
+    return (
+        context.controller(SERVICES, see, plan_endpoints, name="endpointslices")
+        .watches(services)
+        .watches(pods, selecting_keys(services, selector_of))
+        .watches(slices, of_slice)
+    )

@@ -63,6 +63,4 @@ def ephemeral_controller(context: ControllerContext) -> Controller:
     def with_ephemerals(delta: Delta[ControllerPod]) -> Iterable[str]:
         return (delta.key,) if delta.new is not None and _ephemerals(delta.new) else ()
 
-    made = context.controller(PODS, see, plan_ephemerals, name="ephemerals")
-    made.watches(pods, with_ephemerals)
-    return made
+    return context.controller(PODS, see, plan_ephemerals, name="ephemerals").watches(pods, with_ephemerals)

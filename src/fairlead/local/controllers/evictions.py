@@ -107,7 +107,4 @@ def eviction_controller(context: ControllerContext) -> Controller:
             return ()
         return [pod.metadata.key for pod in pods.by("node", delta.key)]
 
-    made = context.controller(PODS, see, plan_eviction, name="evictions")
-    made.watches(pods, of_pod)
-    made.watches(nodes, of_node)
-    return made
+    return context.controller(PODS, see, plan_eviction, name="evictions").watches(pods, of_pod).watches(nodes, of_node)

@@ -157,14 +157,13 @@ class Collector:
 
     async def _wait_synced(self) -> None:
         """One kind not yet listed could hide what an owner waits for; one that never lists must not stop us all."""
-        mirrors = {name: self._mirrors.by_name(name) for name in self._following}
+        mirrors = [mirror for mirror in self._mirrors if mirror.kind.name in self._following]
         try:
             async with asyncio.timeout(SYNC_S):
-                for mirror in mirrors.values():
-                    if mirror is not None:
-                        await mirror.wait_synced()
+                for mirror in mirrors:
+                    await mirror.wait_synced()
         except TimeoutError:
-            late = [name for name, mirror in mirrors.items() if mirror is not None and not mirror.is_synced]
+            late = [mirror.kind.name for mirror in mirrors if not mirror.is_synced]
             log.warning("collecting without some kinds", kinds=late)
 
     async def _watch_kinds(self, tasks: asyncio.TaskGroup) -> None:

@@ -515,10 +515,7 @@ def job_controller(context: ControllerContext) -> Controller:
             return None
         return JobInput(job, selector, context.mirrors.claimable(PODS, job.metadata))
 
-    made = context.controller(JOBS, see, plan_job)
-    made.watches(jobs)
-    made.watches(pods, claimed_keys(jobs, selector_of))
-    return made
+    return context.controller(JOBS, see, plan_job).watches(jobs).watches(pods, claimed_keys(jobs, selector_of))
 
 
 def job_orphan_controller(context: ControllerContext) -> Controller:
@@ -555,7 +552,4 @@ def job_orphan_controller(context: ControllerContext) -> Controller:
             return ()
         return [pod.metadata.key for pod in pods.by("owner", delta.old.metadata.uid)]
 
-    made = context.live_controller(PODS, plan, name="joborphans")
-    made.watches(pods, of_pod)
-    made.watches(jobs, of_job)
-    return made
+    return context.live_controller(PODS, plan, name="joborphans").watches(pods, of_pod).watches(jobs, of_job)

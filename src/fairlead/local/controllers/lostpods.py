@@ -84,10 +84,7 @@ def lost_pod_controller(context: ControllerContext) -> Controller:
                 return ()
         return [pod.metadata.key for pod in pods.by("node", delta.key)]
 
-    made = context.live_controller(PODS, plan, name="lostpods")
-    made.watches(pods, of_pod)
-    made.watches(nodes, of_node)
-    return made
+    return context.live_controller(PODS, plan, name="lostpods").watches(pods, of_pod).watches(nodes, of_node)
 
 
 def _same_place(one: ControllerPod, other: ControllerPod) -> bool:

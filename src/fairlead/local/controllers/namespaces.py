@@ -114,6 +114,4 @@ def namespace_controller(context: ControllerContext) -> Controller:
     async def listed(kind: Kind[ApiObject], namespace: str) -> Iterable[tuple[Kind[Any], ObjectMeta]]:
         return [(kind, item.metadata) for item in await context.reader.list(kind, namespace)]
 
-    made = context.live_controller(NAMESPACES, plan)
-    made.watches(namespaces)
-    return made
+    return context.live_controller(NAMESPACES, plan).watches(namespaces)

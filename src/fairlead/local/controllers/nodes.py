@@ -198,8 +198,4 @@ def node_controller(context: ControllerContext) -> Controller:
         node = nodes.get(pod.spec.node_name) if pod is not None and pod.is_ready and pod.spec.node_name else None
         return (node.metadata.name,) if node and node.ready and node.ready.status == "Unknown" else ()
 
-    made = context.controller(NODES, see, plan_node)
-    made.watches(nodes)
-    made.watches(leases, of_lease)
-    made.watches(pods, of_pod)
-    return made
+    return context.controller(NODES, see, plan_node).watches(nodes).watches(leases, of_lease).watches(pods, of_pod)

@@ -72,14 +72,9 @@ def claim_controller(context: ControllerContext) -> Controller:
             return ()
         return [f"{delta.old.metadata.namespace}/{name}" for name in sorted(claims_of(delta.old))]
 
-    made = context.live_controller(CLAIMS, plan, name="claims")
-    made.watches(claims)
-    made.watches(pods, of_pod)
-    return made
+    return context.live_controller(CLAIMS, plan, name="claims").watches(claims).watches(pods, of_pod)
 
 
 def volume_controller(context: ControllerContext) -> Controller:
     volumes = context.mirrors.of(VOLUMES)
-    made = context.controller(VOLUMES, volumes.get, plan_volume)
-    made.watches(volumes)
-    return made
+    return context.controller(VOLUMES, volumes.get, plan_volume).watches(volumes)

@@ -189,7 +189,5 @@ def _controller(
                     if pod.is_ready and pod.is_active and is_controlled_by(pod, sibling.metadata):
                         yield pod
 
-    made = context.controller(kind, see, plan_replica_set)
-    made.watches(owners)
-    made.watches(pods, claimed_keys(owners, selector_of))
-    return made
+    claimed = claimed_keys(owners, selector_of)
+    return context.controller(kind, see, plan_replica_set).watches(owners).watches(pods, claimed)

@@ -4,11 +4,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fairlead.local.controllers.spec import REVISIONS, ControllerRevision, Json
+from fairlead.local.controllers.spec import REVISIONS, ControllerRevision, DaemonSet, Json, StatefulSet
 from fairlead.model.hashes import short_hash
 from fairlead.model.intents import Create, Intent, delete, patch
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import ObjectMeta
 from fairlead.model.owners import controller_reference
 
 HASH: Final = "controller-revision-hash"
@@ -46,24 +45,22 @@ def template_of(revision: ControllerRevision) -> Json:
 
 def plan_revision(
     kind: Kind[Any],
-    owner: ObjectMeta,
-    template: Json,
+    owner: DaemonSet | StatefulSet,
     held: Sequence[ControllerRevision],
+    taken: Collection[str],
     *,
     label: str = HASH,
-    collisions: int = 0,
-    taken: Collection[str] = (),
 ) -> Revision:
-    """The newest revision is the present template's: found, brought forward, or made."""
+    """The newest revision is the present template's: found, brought forward, or made under a name that is not taken."""
+    metadata, template = owner.metadata, owner.spec.template
     data = revision_data(template)
     newest = max((found.revision for found in held), default=0)
     same = max((found for found in held if found.data == data), key=lambda found: found.revision, default=None)
     if same is not None:
-        metadata = same.metadata
-        forward = (patch(REVISIONS, metadata, {"revision": newest + 1}),) if same.revision < newest else ()
-        return Revision(metadata.name, metadata.labels.get(label, ""), forward)
-    hashed = short_hash(data, collisions)
-    name = f"{owner.name[:223]}-{hashed}"
+        forward = (patch(REVISIONS, same.metadata, {"revision": newest + 1}),) if same.revision < newest else ()
+        return Revision(same.metadata.name, same.metadata.labels.get(label, ""), forward)
+    hashed = short_hash(data, owner.count("collisionCount"))
+    name = f"{metadata.name[:223]}-{hashed}"
     if name in taken:
         return Revision(name, hashed, (), is_collision=True)
     body = {
@@ -71,15 +68,15 @@ def plan_revision(
         "kind": REVISIONS.kind,
         "metadata": {
             "name": name,
-            "namespace": owner.namespace,
+            "namespace": metadata.namespace,
             "labels": {**((template.get("metadata") or {}).get("labels") or {}), label: hashed},
-            "annotations": dict(owner.annotations),  # the change cause is there
-            "ownerReferences": [controller_reference(kind, owner)],
+            "annotations": dict(metadata.annotations),  # the change cause is there
+            "ownerReferences": [controller_reference(kind, metadata)],
         },
         "data": data,
         "revision": newest + 1,
     }
-    return Revision(name, hashed, (Create(kind=REVISIONS, namespace=owner.namespace, body=body),))
+    return Revision(name, hashed, (Create(kind=REVISIONS, namespace=metadata.namespace, body=body),))
 
 
 def plan_history(held: Iterable[ControllerRevision], live: Collection[str], limit: int | None) -> Iterable[Intent]:

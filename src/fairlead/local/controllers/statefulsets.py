@@ -55,15 +55,7 @@ def plan_stateful_set(seen: StatefulSetInput, now: datetime) -> list[Intent]:
     mine, intents = claim(STATEFUL_SETS, metadata, seen.selector, PODS, named)
     history, adopted = claim(STATEFUL_SETS, metadata, seen.selector, REVISIONS, seen.revisions)
     intents += adopted
-    update = plan_revision(
-        STATEFUL_SETS,
-        metadata,
-        owner.spec.template,
-        history,
-        label=REVISION_HASH,
-        collisions=owner.count("collisionCount"),
-        taken=seen.names_taken,
-    )
+    update = plan_revision(STATEFUL_SETS, owner, history, seen.names_taken, label=REVISION_HASH)
     ordinals = Ordinals(seen, mine, history, update, now)
     if not owner.is_terminating:
         intents += update.intents
@@ -303,9 +295,10 @@ def stateful_set_controller(context: ControllerContext) -> Controller:
         ]
 
     claimed = claimed_keys(sets, selector_of)
-    made = context.controller(STATEFUL_SETS, see, plan_stateful_set)
-    made.watches(sets)
-    made.watches(pods, claimed)
-    made.watches(revisions, claimed)
-    made.watches(claims, of_claim)
-    return made
+    return (
+        context.controller(STATEFUL_SETS, see, plan_stateful_set)
+        .watches(sets)
+        .watches(pods, claimed)
+        .watches(revisions, claimed)
+        .watches(claims, of_claim)
+    )

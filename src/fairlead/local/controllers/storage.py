@@ -18,7 +18,7 @@ from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import CLAIMS, STORAGE_CLASSES, VOLUMES, Claim, Json, StorageClass, Volume
 from fairlead.local.controllers.statuses import plan_status
-from fairlead.model.intents import Create, Delete, Intent, Patch, RecordEvent, event
+from fairlead.model.intents import Create, Delete, Intent, Patch, RecordEvent, delete, event, patch
 from fairlead.model.quantity import nanos
 from fairlead.model.selectors import SelectorError, parse_label_selector
 from fairlead.model.volumes import BIND_COMPLETED_ANNOTATION, SELECTED_NODE_ANNOTATION, WAIT_FOR_FIRST_CONSUMER
@@ -103,14 +103,13 @@ def _plan_binding(claim: Claim, volume: Volume) -> list[Intent]:
     metadata, is_ours = claim.metadata, {BOUND_BY_CONTROLLER: "yes"}
     reference = volume.spec.claim_ref
     if reference is None or reference.uid != metadata.uid:
-        patch: Json = {"spec": {"claimRef": _reference(claim)}}
+        reserved: Json = {"spec": {"claimRef": _reference(claim)}}
         if reference is None:
-            patch["metadata"] = {"annotations": is_ours}
-        version = volume.metadata.resource_version
-        return [Patch(kind=VOLUMES, name=volume.metadata.name, patch=patch, resource_version=version)]
+            reserved["metadata"] = {"annotations": is_ours}
+        return [patch(VOLUMES, volume.metadata, reserved)]
     marks = {BIND_COMPLETED_ANNOTATION: "yes", **({} if claim.spec.volume_name else is_ours)}
-    patch = {"metadata": {"annotations": marks}, "spec": {"volumeName": volume.metadata.name}}
-    return [Patch(kind=CLAIMS, namespace=metadata.namespace, name=metadata.name, patch=patch)]
+    bound = {"metadata": {"annotations": marks}, "spec": {"volumeName": volume.metadata.name}}
+    return [Patch(kind=CLAIMS, namespace=metadata.namespace, name=metadata.name, patch=bound)]
 
 
 def smallest_fit(claim: Claim, volumes: Iterable[Volume]) -> Volume | None:
@@ -155,8 +154,8 @@ def _plan_new(seen: ClaimInput) -> list[Intent]:
     intents: list[Intent] = []
     if any(claim.metadata.annotations.get(name) != found.provisioner for name in PROVISIONERS):
         marks = dict.fromkeys(PROVISIONERS, found.provisioner)
-        metadata, patch = claim.metadata, {"metadata": {"annotations": marks}}
-        intents.append(Patch(kind=CLAIMS, namespace=metadata.namespace, name=metadata.name, patch=patch))
+        metadata, annotated = claim.metadata, {"metadata": {"annotations": marks}}
+        intents.append(Patch(kind=CLAIMS, namespace=metadata.namespace, name=metadata.name, patch=annotated))
     note = (
         f"Waiting for a volume to be created either by the external provisioner '{found.provisioner}' or manually by "
         "the system administrator. If volume creation is delayed, please verify that the provisioner is running and "
@@ -215,7 +214,7 @@ def plan_volume_phase(volume: Volume, claim: Claim | None, now: datetime) -> lis
     released = plan_status(VOLUMES, volume, {"phase": "Released"})
     if released or not is_to_go(volume):
         return released
-    return [Delete(kind=VOLUMES, name=volume.metadata.name, uid=volume.metadata.uid)]
+    return [delete(VOLUMES, volume.metadata)]
 
 
 def is_to_go(volume: Volume) -> bool:
@@ -257,11 +256,12 @@ def binding_controller(context: ControllerContext) -> Controller:
     def of_class(delta: Delta[StorageClass]) -> Iterable[str]:
         return sorted(claim.metadata.key for claim in claims if claim.storage_class == delta.key and not claim.is_bound)
 
-    made = context.controller(CLAIMS, see, plan_binding, name="binding")
-    made.watches(claims)
-    made.watches(volumes, of_volume)
-    made.watches(classes, of_class)
-    return made
+    return (
+        context.controller(CLAIMS, see, plan_binding, name="binding")
+        .watches(claims)
+        .watches(volumes, of_volume)
+        .watches(classes, of_class)
+    )
 
 
 def _may_want(claim: Claim, volume: Volume) -> bool:
@@ -297,7 +297,4 @@ def volume_phase_controller(context: ControllerContext) -> Controller:
         )
         return tuple(names) if delta.new is None else ()
 
-    made = context.live_controller(VOLUMES, plan, name="volumephases")
-    made.watches(volumes)
-    made.watches(claims, of_claim)
-    return made
+    return context.live_controller(VOLUMES, plan, name="volumephases").watches(volumes).watches(claims, of_claim)
