@@ -152,11 +152,12 @@ class World:
 
     def state(self, name: str, *, restarts: int = 0, **state: Any) -> "World":
         """Of the pod's only container."""
-        given = msgspec.convert(
-            [{"name": "main", "restartCount": restarts, "state": state}],
-            tuple[JobContainerStatus, ...],
-        )
-        return self.set(name, container_statuses=given)
+        return self.containers(name, ("main", restarts, state))
+
+    def containers(self, name: str, *states: tuple[str, int, Any]) -> "World":
+        """Name, restarts and state of each."""
+        found = [{"name": each, "restartCount": restarts, "state": state} for each, restarts, state in states]
+        return self.set(name, container_statuses=msgspec.convert(found, tuple[JobContainerStatus, ...]))
 
     def fail(self, name: str, exit_code: int = 1) -> "World":
         self.state(name, terminated={"exitCode": exit_code})

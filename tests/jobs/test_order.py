@@ -119,6 +119,12 @@ def test_a_quota_counts_what_is_allocated_and_what_comes_next(quota: dict[str, i
     assert exceeds_quota(job, cluster) == exceeded
 
 
+def test_a_quota_that_is_exceeded_already_holds_back_only_jobs_that_need_more_of_it() -> None:
+    cluster = Cluster(CPU10_MEMORY20, {"q": amounts(1, gpu=8)}, {"q": QueueSpec(quota={"nvidia.com/gpu": 4})})
+    assert exceeds_quota(PendingJob("j", queue="q", next_requests=amounts(2)), cluster) == ""
+    assert exceeds_quota(PendingJob("j", queue="q", next_requests=amounts(2, gpu=1)), cluster) == "nvidia.com/gpu"
+
+
 @pytest.mark.parametrize(
     ("cpu", "sentence"),
     [

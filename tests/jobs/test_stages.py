@@ -238,6 +238,20 @@ def test_s50_with_restart_policy_never_each_crash_is_a_new_pod() -> None:
     assert (world.status.stage, world.status.restarts) == ("Failed", 4)
 
 
+def test_s50_crashes_of_the_templates_first_container_count_wherever_its_status_is() -> None:
+    two = template(containers=[{"name": "trainer", "image": "i"}, {"name": "agent", "image": "i"}])
+    world = World(spec(1, leader={"name": "learner", "template": two})).begin()
+    world.containers("train-learner", ("agent", 0, {}), ("trainer", 4, {})).settle()
+    assert (world.status.stage, world.status.reason) == ("Failed", "RestartLimitExceeded")
+
+
+def test_crashes_of_another_container_are_no_restarts_of_the_leader() -> None:
+    two = template(containers=[{"name": "trainer", "image": "i"}, {"name": "agent", "image": "i"}])
+    world = World(spec(1, leader={"name": "learner", "template": two})).begin()
+    world.containers("train-learner", ("agent", 4, {}), ("trainer", 1, {})).settle()
+    assert (world.status.stage, world.status.restarts) == ("Running", 1)
+
+
 def test_s51_a_limit_of_zero_fails_at_the_first_crash() -> None:
     world = World(spec(1, restartLimit=0)).begin()
     world.state("train-learner", waiting={"reason": "CrashLoopBackOff"}).settle()
@@ -249,6 +263,19 @@ def test_s52_an_image_name_that_is_none_fails_at_once() -> None:
     world.state("train-learner", waiting={"reason": "InvalidImageName", "message": "bad"}).settle()
     assert (world.status.stage, world.status.reason) == ("Failed", "LeaderImageError")
     assert world.status.message == "InvalidImageName: bad"
+
+
+def test_s52_the_image_of_any_container_counts() -> None:
+    world = World(spec(1)).settle(outcome=placed(spec(1)))
+    waiting, invalid = {"waiting": {"reason": "ContainerCreating"}}, {"waiting": {"reason": "InvalidImageName"}}
+    world.containers("train-learner", ("main", 0, waiting), ("other", 0, invalid)).settle()
+    assert (world.status.stage, world.status.message) == ("Failed", "InvalidImageName")
+
+
+def test_a_leader_that_has_succeeded_is_not_run_again_because_its_place_was_lost_meanwhile() -> None:
+    world = World(spec(1)).begin()
+    world.fail("train-learner", exit_code=0).settle(lost={("", 0): Loss.PREEMPTED})
+    assert (world.status.stage, world.status.reason) == ("Succeeded", "LeaderSucceeded")
 
 
 def test_s52_an_image_that_cannot_be_pulled_fails_only_after_five_minutes() -> None:
@@ -381,7 +408,8 @@ def test_s62_a_pod_that_its_node_rejects_loses_its_place_without_a_restart() -> 
 
 
 def test_a_pod_that_the_server_refuses_below_the_quorum_releases_the_gang() -> None:
-    world = World(spec(2)).settle(outcome=placed(spec(2))).run("train-learner").settle()
+    gang = spec(2, schedulerPolicy={"basicPolicy": "Gang"})
+    world = World(gang).settle(outcome=placed(gang)).run("train-learner").settle()
     del world.pods["train-actors-1"]
     world.settle(refusal=Refusal("train-actors-1", "exceeded quota"))
     assert (world.status.stage, world.places, world.pods) == ("Rescheduling", {}, {})
@@ -391,6 +419,15 @@ def test_a_pod_that_the_server_refuses_below_the_quorum_releases_the_gang() -> N
     assert world.places == {}, "planned again before its time"
     world.advance(5).settle(outcome=placed(world.spec))
     assert world.status.stage == "Starting"
+
+
+def test_a_worker_beyond_the_quorum_that_the_server_refuses_does_not_stop_the_others() -> None:
+    world = World(spec(2)).settle(outcome=placed(spec(2))).run("train-learner").settle()
+    del world.pods["train-actors-1"]
+    plan = world.plan(refusal=Refusal("train-actors-1", "exceeded quota"))
+    assert (plan.status.stage, plan.status.allocations) == ("Starting", world.status.allocations)
+    world.run().settle()
+    assert (world.status.stage, world.status.ready) == ("Running", "1/2")
 
 
 def test_s67_a_clock_that_is_set_back_holds_nobody_up() -> None:

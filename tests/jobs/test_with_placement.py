@@ -445,3 +445,61 @@ async def test_s29_behind_a_gang_that_does_not_fit_a_strict_queue_waits(cluster:
         small = cluster.submit("small", spec_json(1, queue="q"))
         await turn(cluster)
         assert cluster.status(small)["stage"] == ("Pending" if strict else "Running")
+
+
+@pytest.mark.parametrize("uid", ["uid-train", "another"], ids=["edited", "created again"])
+async def test_places_decided_for_other_pods_are_given_back(cluster: FakeCluster, uid: str) -> None:
+    together = Together(cluster)
+    async with together.leading():
+        key = cluster.submit("train", spec_json(3, schedulerPolicy=GANG))
+        source, decided = together.controller.source, together.controller.source.decided
+
+        def change_and_decide(outcome: Any) -> None:
+            """The mirror shows the change before the controller hears of the decision."""
+            source.decided = decided  # type: ignore[method-assign]
+            changed = copy.deepcopy(cluster.objects["tyjobs"][key])
+            changed["metadata"]["uid"] = uid
+            for part in changed["spec"]["workerSets"]:
+                part["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "3"}}
+            cluster.put("tyjobs", changed)
+            decided(outcome)
+
+        source.decided = change_and_decide  # type: ignore[method-assign]
+        with capture_logs() as logs:
+            await turn(cluster)
+        assert [each for each in logs if each["event"] == "place lost"] == []
+        assert (cluster.status(key)["stage"], cluster.status(key)["ready"]) == ("Running", "3/3")
+
+
+async def test_a_job_that_is_gone_when_its_places_are_written_holds_none(cluster: FakeCluster) -> None:
+    together = Together(cluster)
+    async with together.leading():
+        key = cluster.submit("train", spec_json(3, schedulerPolicy=GANG))
+        source, decided = together.controller.source, together.controller.source.decided
+
+        def delete_and_decide(outcome: Any) -> None:
+            """The mirror does not show it yet."""
+            cluster.objects["tyjobs"].pop(key, None)
+            decided(outcome)
+
+        source.decided = delete_and_decide  # type: ignore[method-assign]
+        await turn(cluster, 3)
+        assert (cluster.events, source.placed()) == ([], [])
+
+
+async def test_a_place_on_a_cordoned_node_that_is_tolerated_stays_while_the_template_is_refused() -> None:
+    cluster = FakeCluster(ManualClock())
+    cluster.add_node("n0")
+    cluster.objects["nodes"]["n0"]["spec"]["unschedulable"] = True
+    tolerant = template(tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}])
+    sets = [{"name": "actors", "counts": 2, "template": tolerant}]
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec_json(leader={"name": "learner", "template": tolerant}, workerSets=sets))
+        await turn(cluster)
+    places = cluster.status(key)["allocations"]
+    cluster.refuse["train-actors"] = "exceeded quota"
+    cluster.remove("pods", "lab/train-actors-1")
+    async with Together(cluster).leading():
+        await turn(cluster, 3)
+        assert "TemplateRefused" in {each["type"] for each in cluster.status(key)["conditions"]}
+        assert cluster.status(key)["allocations"] == places

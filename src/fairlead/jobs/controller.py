@@ -25,7 +25,7 @@ from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.shell import SETTLE_S
 from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Outcome, Result, Writer
-from fairlead.engine.unit import UnitRefused
+from fairlead.engine.unit import UnitPlaced, UnitRefused
 from fairlead.jobs.allocations import Places, decode, encode
 from fairlead.jobs.conditions import HELD_BACK
 from fairlead.jobs.observed import JobInput, Refusal
@@ -242,7 +242,7 @@ class JobController:
         for job in self._mirrors.jobs:
             try:
                 seen = self._see(job, News())
-                if seen is not None and seen.status.allocations.leader and seen.status.stage not in FINISHED:
+                if seen.status.allocations.leader and seen.status.stage not in FINISHED:
                     self._offer(seen, seen.status, News())
             except Exception:
                 # One job that makes no sense must not keep all others from being scheduled.
@@ -273,11 +273,23 @@ class JobController:
         if seen.template_problem is None:
             trial = await self._trials.attempt(job.metadata, seen.spec)
             seen = dataclasses.replace(seen, template_problem=trial.problem)
+        if self._is_decided_on_other_pods(seen):
+            self.source.settle(key, News(seen.outcome))
+            news, seen = dataclasses.replace(news, outcome=None), dataclasses.replace(seen, outcome=None)
         plan = plan_job(seen, self._clock.now(), self._options)
         if plan.is_status_first:
             await self._write(key, job, seen, plan, news)
             return WakeAfter(seconds=SETTLE_S)
         return await self._act(key, job, seen, plan, news)
+
+    def _is_decided_on_other_pods(self, seen: JobInput) -> bool:
+        """Whether the templates were changed since, or the job was deleted and created again: what was found for its
+        pods of then may have no room for those of now."""
+        unit, planned = self.source.unit(seen.metadata.key), self._trials.planned(seen.metadata, seen.spec)
+        if not isinstance(seen.outcome, UnitPlaced) or unit is None or planned is None:
+            return False
+        # The leader comes first, and every trial has a pod of its own for it.
+        return unit.members[0].pod.spec is not planned[""].spec
 
     async def _look_up(self, key: str) -> None:
         """After a status write that failed, perhaps only seemingly: nothing is planned, and no place is held again, by
@@ -320,7 +332,9 @@ class JobController:
                 for member, loss in news.lost.items()
                 if (place := names.get(member.rpartition("/")[2])) is not None
             },
-            unusable=self._unusable(places, lambda: trial.planned if trial else self._trials.untried(metadata, spec)),
+            unusable=self._unusable(
+                places, lambda: self._trials.planned(metadata, spec) or self._trials.untried(metadata, spec)
+            ),
             spec_problem=parsed if isinstance(parsed, str) else "",
             template_problem=_template_problem(trial, parsed, status, has_all=_has_all(mine, spec, places)),
             warnings=() if isinstance(parsed, str) else tuple(warnings_of(spec)),
@@ -374,6 +388,7 @@ class JobController:
             self._hold_only(seen, common, news)
             self._unclear.add(key)
             self._raise(result)
+            return  # the job is gone
         self._expectations.enter(key, result)
         self._refusals.pop(key, None)
         self._offer(seen, plan.status, news)
@@ -489,15 +504,13 @@ class JobController:
         if status.stage in FINISHED or seen.spec_problem:
             self.source.withdraw(key)
             return
-        trial = self._trials.known(seen.metadata, seen.spec)
         places = decode(status.allocations, seen.spec)
-        if trial is not None and not trial.problem:
-            planned = trial.planned
-        else:
+        planned = self._trials.planned(seen.metadata, seen.spec)
+        if planned is None and places:
             # Nothing is planned by templates that the server has not seen; what is held is held by what they say.
-            planned = self._trials.untried(seen.metadata, seen.spec) if places else {}
+            planned = self._trials.untried(seen.metadata, seen.spec)
         now_seen = dataclasses.replace(seen, status=status)
-        unit = unit_of(now_seen, status, places, planned, self._clock.now(), queue) if planned else None
+        unit = unit_of(now_seen, status, places, planned, self._clock.now(), queue) if planned is not None else None
         if unit is None:
             self.source.withdraw(key)
         else:

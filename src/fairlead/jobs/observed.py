@@ -11,14 +11,15 @@ import msgspec
 
 from fairlead.engine.unit import Loss, UnitOutcome
 from fairlead.jobs.allocations import LEADER_PLACE, Place, decode
-from fairlead.jobs.pods import attempt_of, place_of, restarts_before, restarts_of
-from fairlead.jobs.spec import FINISHED, MOST_COUNT, JobPod, JobSpec, JobStatus, QueueProblem
+from fairlead.jobs.pods import attempt_of, main_container, place_of, restarts_before, restarts_of
+from fairlead.jobs.spec import FINISHED, MOST_COUNT, JobPod, JobSpec, JobStatus, QueueProblem, Waiting
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.times import parse_time_or_none, rfc3339
 
 # So far may the clocks of two replicas differ.
 SKEW_S: Final = 60.0
-IMAGE_ERRORS: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
+INVALID_IMAGE: Final = "InvalidImageName"
+IMAGE_ERRORS: Final = frozenset({INVALID_IMAGE, "ErrImagePull", "ImagePullBackOff"})
 # What a kubelet says of a pod that it does not admit, beside OutOf<resource>.
 _REJECTED: Final = frozenset(
     {"NodeAffinity", "NodePorts", "UnexpectedAdmissionError", "Evicted", "NodeLost", "NodeShutdown", "Preempting",
@@ -88,12 +89,11 @@ def is_rejected(pod: JobPod) -> bool:
     ) and (pod.status.phase == "Failed" or pod.is_terminating)
 
 
-def crashes(pod: JobPod) -> int:
-    """How often its first container has failed, the restart that is still to come included."""
-    statuses = pod.status.container_statuses or ()
-    if not statuses:
+def crashes(pod: JobPod, container: str) -> int:
+    """How often a container has failed, the restart that is still to come included."""
+    main = next((each for each in pod.status.container_statuses or () if each.name == container), None)
+    if main is None:
         return 0
-    main = statuses[0]
     ended, waiting = main.state.terminated, main.state.waiting
     has_just_failed = (ended is not None and ended.exit_code != 0) or (
         waiting is not None and waiting.reason == "CrashLoopBackOff"
@@ -101,22 +101,21 @@ def crashes(pod: JobPod) -> int:
     return max(0, main.restart_count) + has_just_failed
 
 
-def counted_restarts(status: JobStatus, place: Place, pod: JobPod) -> int:
+def counted_restarts(seen: JobInput, place: Place, pod: JobPod) -> int:
     """Restarts of the pod at a place, with what this pod adds to those counted before."""
-    failures = crashes(pod)
-    if pod.status.phase == "Failed" and not is_rejected(pod):
-        failures = max(1, failures)
     if is_rejected(pod):
         failures = 0
-    return min(MOST_COUNT, max(restarts_of(status, place), restarts_before(pod) + failures))
+    else:
+        failures = max(crashes(pod, main_container(seen.spec, place)), pod.status.phase == "Failed")
+    return min(MOST_COUNT, max(restarts_of(seen.status, place), restarts_before(pod) + failures))
 
 
-def waiting_reason(pod: JobPod) -> tuple[str, str]:
-    """Why a container waits, and the message; empty where none does."""
-    for each in pod.status.container_statuses or ():
-        if each.state.waiting is not None:
-            return each.state.waiting.reason, each.state.waiting.message
-    return "", ""
+def image_error(pod: JobPod | None) -> Waiting | None:
+    """Why a container of the pod has no image; what no retry can mend comes first."""
+    statuses = (pod.status.container_statuses or ()) if pod is not None else ()
+    found = [each.state.waiting for each in statuses if each.state.waiting is not None]
+    errors = [each for each in found if each.reason in IMAGE_ERRORS]
+    return min(errors, key=lambda each: each.reason != INVALID_IMAGE, default=None)
 
 
 def has_readiness_probe(spec: JobSpec) -> bool:
@@ -136,15 +135,14 @@ class LeaderState(Enum):
 
 def leader_state(seen: JobInput) -> LeaderState:
     pod = seen.leader
-    if seen.lost.get(LEADER_PLACE) is not None:
+    if pod is not None and pod.status.phase == "Succeeded":
+        return LeaderState.SUCCEEDED  # whatever became of its place meanwhile
+    if LEADER_PLACE in seen.lost:
         return LeaderState.LOST_WITH_NODE
     if pod is None:
-        was_up = bool(seen.status.leader_address)
-        if not was_up:
+        if not seen.status.leader_address:
             return LeaderState.ABSENT
         return LeaderState.LOST_WITH_NODE if seen.status.allocations.leader in seen.unusable else LeaderState.LOST
-    if pod.status.phase == "Succeeded":
-        return LeaderState.SUCCEEDED
     if pod.status.phase == "Failed":
         return LeaderState.LOST_WITH_NODE if is_rejected(pod) else LeaderState.FAILED
     if pod.is_terminating:

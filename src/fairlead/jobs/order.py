@@ -108,10 +108,11 @@ def _merge_rank(job: PendingJob) -> tuple[object, ...]:
 
 
 def exceeds_quota(job: PendingJob, cluster: Cluster) -> str:
-    """The resource whose quota the next decision would exceed; empty where it fits."""
+    """The resource whose quota the next decision would exceed; empty where it fits, or needs no more of it."""
     used = cluster.used.get(job.queue, {})
     for name, limit in cluster.queue(job.queue).quota.items():
-        if used.get(name, 0) + job.next_requests.get(name, 0) > _limit(limit):
+        needed = job.next_requests.get(name, 0)
+        if needed and used.get(name, 0) + needed > _limit(limit):
             return name
     return ""
 

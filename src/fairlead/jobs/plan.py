@@ -17,10 +17,11 @@ from fairlead.jobs.allocations import LEADER_PLACE, Place, decode, encode
 from fairlead.jobs.conditions import add_conditions
 from fairlead.jobs.explain import explain_refusal
 from fairlead.jobs.observed import (
-    IMAGE_ERRORS,
+    INVALID_IMAGE,
     JobInput,
     LeaderState,
     counted_restarts,
+    image_error,
     is_older,
     is_rejected,
     leader_state,
@@ -28,7 +29,6 @@ from fairlead.jobs.observed import (
     lost_places,
     mended,
     seconds_left,
-    waiting_reason,
 )
 from fairlead.jobs.pods import leader_address, place_of, places_of, pod_body, pod_name, restarts_of, service_body
 from fairlead.jobs.spec import FINISHED, JOB_PODS, MOST_COUNT, SERVICES, TYJOBS, JobPod, JobStatus, ScheduleState, Stage
@@ -137,7 +137,7 @@ def _count_restarts(seen: JobInput) -> JobStatus:
     workers = {name: dict(counts) for name, counts in status.worker_restarts.items()}
     restarts = status.restarts
     for place, pod in seen.current.items():
-        counted = counted_restarts(status, place, pod)
+        counted = counted_restarts(seen, place, pod)
         if place == LEADER_PLACE:
             restarts = counted
         elif counted:
@@ -299,14 +299,14 @@ def _running(facts: Facts, status: JobStatus) -> JobStatus:
 
 
 def _image_error(facts: Facts) -> bool:
-    reason = waiting_reason(facts.seen.leader)[0] if facts.seen.leader is not None else ""
-    return reason == "InvalidImageName" or (
-        reason in IMAGE_ERRORS and is_older(facts.status.stage_time, IMAGE_GRACE_S, facts.now)
-    )
+    error = image_error(facts.seen.leader)
+    if error is None:
+        return False
+    return error.reason == INVALID_IMAGE or is_older(facts.status.stage_time, IMAGE_GRACE_S, facts.now)
 
 
 def _is_refused_below_quorum(facts: Facts) -> bool:
-    return facts.seen.refusal is not None
+    return facts.seen.refusal is not None and len(facts.seen.current) < facts.status.quorum
 
 
 ACTIVE: Final[tuple[Stage, ...]] = ("Pending", "Starting", "Running", "Rescheduling")
@@ -429,8 +429,8 @@ def _message(facts: Facts, row: Row) -> str:
                 f"{facts.needed} workers are needed"
             )
         case "LeaderImageError":
-            reason, message = waiting_reason(seen.leader) if seen.leader is not None else ("", "")
-            return f"{reason}: {message}" if message else reason
+            error = image_error(seen.leader)
+            return ": ".join(filter(None, (error.reason, error.message))) if error is not None else ""
         case "NeverFits":
             return status.explain.message if status.explain is not None else "the job can never fit"
         case "PodRefused":
@@ -554,7 +554,7 @@ def _deadlines(facts: Facts) -> list[float]:
     waits = []
     if status.stage == "Starting":
         waits.append(seconds_left(status.stage_time, spec.start_timeout_seconds, now))
-        if facts.seen.leader is not None and waiting_reason(facts.seen.leader)[0] in IMAGE_ERRORS:
+        if image_error(facts.seen.leader) is not None:
             waits.append(seconds_left(status.stage_time, IMAGE_GRACE_S, now))
     if status.below_quorum_since:
         waits.append(seconds_left(status.below_quorum_since, QUORUM_GRACE_S, now))

@@ -41,6 +41,18 @@ def pod_name(job: str, spec: JobSpec, place: Place) -> str:
     return f"{job}-{name}-{index}" if name else f"{job}-{spec.leader.name}"
 
 
+def template_of(spec: JobSpec, place: Place) -> Json:
+    worker_set = spec.worker_set(place[0])
+    return worker_set.template if worker_set is not None else spec.leader.template
+
+
+def main_container(spec: JobSpec, place: Place) -> str:
+    """The first of the template. A pod's own list may begin with another that admission added, and its statuses are in
+    the order of names."""
+    containers: list[Json] = (template_of(spec, place).get("spec") or {}).get("containers") or [{}]
+    return str(containers[0].get("name", ""))
+
+
 def place_of(pod: JobPod) -> Place | None:
     """The place a pod was created for; None for a pod that does not say so."""
     labels = pod.metadata.labels
@@ -74,8 +86,7 @@ def leader_address(metadata: ObjectMeta, spec: JobSpec, ip: str) -> str:
 def pod_body(metadata: ObjectMeta, spec: JobSpec, status: JobStatus, place: Place, scheduler: str) -> Json:
     """The pod of a place, as it is created now."""
     name, index = place
-    worker_set = spec.worker_set(name) if name else None
-    template = worker_set.template if worker_set is not None else spec.leader.template
+    template = template_of(spec, place)
     given = template.get("metadata") or {}
     pod_metadata: Json = {
         **{field: value for field, value in given.items() if field == "finalizers"},

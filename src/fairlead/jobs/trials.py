@@ -55,6 +55,11 @@ class Trials:
             return None
         return None if trial.problem and trial.until_s <= self._clock.elapsed_s() else trial
 
+    def planned(self, metadata: ObjectMeta, spec: JobSpec) -> Planned | None:
+        """The pods as the server would store them; None where it refuses one of them, or was not asked."""
+        trial = self.known(metadata, spec)
+        return trial.planned if trial is not None and not trial.problem else None
+
     def untried(self, metadata: ObjectMeta, spec: JobSpec) -> Planned:
         """The pods as the templates say."""
         return {name: planned_pod(body) for name, body in self._bodies(metadata, spec).items()}
