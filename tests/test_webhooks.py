@@ -26,7 +26,7 @@ from fairlead.runtime import Capability
 from fairlead.settings import load
 from fairlead.testing.clock import ManualClock, settle
 from fairlead.web.admission import Review, Verdict, Webhook, WebhookConfiguration
-from fairlead.webhooks import MUTATING, SECRET, SECRETS, Address, Webhooks, manifest
+from fairlead.webhooks import MUTATING, SECRET, SECRETS, VALIDATING, Address, Webhooks, manifest
 from tests.jobs.cluster import FakeCluster
 
 NAMESPACE = "fairlead-system"
@@ -41,6 +41,8 @@ async def nobody(review: Review) -> Verdict:
 CONFIGURATION = WebhookConfiguration(
     "fairlead-toy", [Webhook("toy.example", "/toy", nobody, {})], turned_off={"off.example": "toy.mode"}
 )
+# Of the same name, as an administrator may well choose it: another kind, another object.
+CHECKING = WebhookConfiguration("fairlead-toy", [Webhook("check.example", "/check", nobody, {})], mutating=False)
 
 
 class Cluster(FakeCluster):
@@ -50,6 +52,7 @@ class Cluster(FakeCluster):
         # A client checks a certificate against today.
         super().__init__(ManualClock(RealClock().now()))
         self.put(MUTATING.plural, manifest(CONFIGURATION, namespace=NAMESPACE))
+        self.put(VALIDATING.plural, manifest(CHECKING, namespace=NAMESPACE))
 
     async def carry_out(self, intent: Intent, **more: Any) -> Result:
         if not isinstance(intent, Patch):
@@ -92,7 +95,7 @@ def replica(cluster: Cluster, stop: asyncio.Event) -> Webhooks:
     runtime: Any = SimpleNamespace(
         settings=settings, clock=cluster.clock, metrics=Metrics(), mirror=mirror, writer=cluster, stop=stop
     )
-    return Webhooks(runtime, {"toy": [CONFIGURATION]}, {"toy": Capability(runtime)}, Address(NAMES))
+    return Webhooks(runtime, {"toy": [CONFIGURATION, CHECKING]}, {"toy": Capability(runtime)}, Address(NAMES))
 
 
 @asynccontextmanager
@@ -155,6 +158,13 @@ async def test_s74_a_reset_bundle_is_repaired_and_no_certificate_issued_for_it()
         await settle(200)
         assert cluster.bundle == before["ca.crt"]
         assert (cluster.data, cluster.events) == (before, [])
+
+
+async def test_configurations_of_both_kinds_may_have_one_name() -> None:
+    cluster = Cluster()
+    async with leading(cluster):
+        (entry,) = cluster.objects[VALIDATING.plural]["fairlead-toy"]["webhooks"]
+        assert base64.b64decode(entry["clientConfig"]["caBundle"]) == cluster.bundle == cluster.data["ca.crt"]
 
 
 async def test_an_applied_entry_that_a_setting_turns_off_is_said() -> None:

@@ -118,8 +118,7 @@ class Webhooks(Capability):
         namespace = runtime.settings.namespace
         self._secret_key = f"{namespace}/{SECRET}"
         self._secrets = runtime.mirror(SECRETS, namespace, fields=f"metadata.name={SECRET}")
-        kinds = {each.name: kind_of(each) for each in self._configurations}
-        self._mirrors = {kind.name: runtime.mirror(kind) for kind in kinds.values()}
+        self._mirrors = {kind.name: runtime.mirror(kind) for kind in map(kind_of, self._configurations)}
 
     # -- every replica ------------------------------------------------------------------------------------------
 
