@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.local.controllers.evictions import TaintedPodInput, plan_eviction
+from fairlead.local.controllers.evictions import TaintedPodInput, plan_disruption, plan_eviction
 from fairlead.local.controllers.lostpods import LostPodInput, plan_lost_pod
 from fairlead.local.controllers.nodes import NodeInput, plan_node
 from fairlead.local.controllers.spec import ControllerPod, NodeTaint
@@ -123,6 +123,13 @@ BEARS = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"}
 )
 def test_who_leaves_a_tainted_node(seen: TaintedPodInput, wanted: list[str]) -> None:
     assert said(plan_eviction(seen, NOW)) == wanted
+
+
+def test_another_reason_for_a_disruption_is_no_transition() -> None:
+    held = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    target = pod("p", status={"conditions": [{**held, "lastTransitionTime": ago(70)}]})
+    (condition,) = status_of(plan_disruption(target, "DeletionByPodGC", "its node is gone", NOW))["conditions"]
+    assert (condition["reason"], condition["lastTransitionTime"]) == ("DeletionByPodGC", ago(70))
 
 
 # --- lost pods --------------------------------------------------------------------------------------------

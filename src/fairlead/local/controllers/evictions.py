@@ -15,9 +15,10 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.mirrors import ControllerContext
 from fairlead.local.controllers.spec import NODES, PODS, ControllerPod, Node, NodeTaint
+from fairlead.model.conditions import transition_time
 from fairlead.model.intents import Intent, WakeAfter, delete, event, patch_status
 from fairlead.model.taints import NO_EXECUTE
-from fairlead.model.times import parse_time, rfc3339
+from fairlead.model.times import parse_time
 
 DISRUPTED: Final = "DisruptionTarget"
 REPORTER: Final = "taint-eviction-controller"
@@ -67,7 +68,7 @@ def plan_disruption(pod: ControllerPod, reason: str, message: str, now: datetime
             "status": "True",
             "reason": reason,
             "message": message,
-            "lastTransitionTime": rfc3339(now),
+            "lastTransitionTime": transition_time(held, "True", now),
         }
         status["conditions"] = [*conditions, fresh]
     if phase and pod.status.phase != phase:
