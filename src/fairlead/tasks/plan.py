@@ -219,12 +219,14 @@ def plan_task(seen: Observed, options: PlanOptions, now: datetime) -> Plan:
         return Plan([event(KINDS[seen.kind], task.metadata, "Unreadable", task.unreadable, warning=True)])
     if task.status.finish:
         return _plan_finished(seen, options, now)
-    intents, status, problem = _ensure_carrier(seen, options, now)
-    wake: float | None = options.poll_s if problem else _late_in_s(status, options, now)
-    if status.resource is not None and status.resource.runtime_status == "created" and not problem:
-        status, wake = _run_rounds(seen, status, options, now)
+    intents, status, problem = _ensure_carrier(seen, options)
+    if status.resource is not None and status.resource.runtime_status == "created":
+        # Whatever is in the way of the next round, one that runs is judged in time.
+        status, wake_s = _run_rounds(seen, status, options, now, is_held=bool(problem) or _is_suspended(task))
+    else:
+        wake_s = _late_in_s(status, options, now)
     status = _with_conditions(seen, status, problem, options, now)
-    return _written(seen, intents, status, wake, now)
+    return _written(seen, intents, status, options.poll_s if problem else wake_s, now)
 
 
 def plan_refusal(seen: Observed, problem: str, options: PlanOptions, now: datetime) -> Plan:
@@ -263,7 +265,7 @@ def _status_patch(before: TaskStatus, after: TaskStatus) -> dict[str, Any]:
     return {**{name: None for name in old if name not in new}, **patch, "finish": after.finish}
 
 
-def _ensure_carrier(seen: Observed, options: PlanOptions, now: datetime) -> tuple[list[Intent], TaskStatus, str]:
+def _ensure_carrier(seen: Observed, options: PlanOptions) -> tuple[list[Intent], TaskStatus, str]:
     """Intents that make the carrier what it should be, the status with it, and what is in the way."""
     status = seen.task.status
     share = start_with(seen.task.metadata.annotations) or 1.0
@@ -362,9 +364,9 @@ def conflict(kind: Kind[Any], metadata: ObjectMeta) -> str:
 
 
 def _run_rounds(
-    seen: Observed, status: TaskStatus, options: PlanOptions, now: datetime
+    seen: Observed, status: TaskStatus, options: PlanOptions, now: datetime, *, is_held: bool
 ) -> tuple[TaskStatus, float | None]:
-    """All transitions that are due at once, so that one write does for all of them."""
+    """All transitions that are due at once, so that one write does for all of them. `is_held`: none may start."""
     task = seen.task
     try:
         schedule, round_options = round_plan(task, options)
@@ -375,7 +377,7 @@ def _run_rounds(
     if _is_ongoing(status) and not status.actors:
         # The round began before any pod was ready: those that are now are its actors.
         status = msgspec.structs.replace(status, actors=[each for each in actors if each.node])
-    if _is_suspended(task) and not _is_ongoing(status):
+    if is_held and not _is_ongoing(status):
         return status, None
     while True:
         status = _with_run_now(task, status, round_options, now)
@@ -385,7 +387,7 @@ def _run_rounds(
         if step.status is None:
             return status, step.wake_s
         status = step.status
-        if status.finish or _is_ongoing(status) or _is_suspended(task):
+        if status.finish or _is_ongoing(status) or is_held:
             return status, step.wake_s
 
 
@@ -465,7 +467,8 @@ def _plan_finished(seen: Observed, options: PlanOptions, now: datetime) -> Plan:
         status = _with_conditions(seen, status, "", options, now)
         return _written(seen, [], status, (due - now).total_seconds(), now)
     intents: list[Intent] = []
-    workload, kind = seen.workload, WORKLOADS[resource.runtime_type]
+    assert task.spec.agent_spec is not None
+    workload, kind = seen.workload, WORKLOADS[task.spec.agent_spec.kind]
     if workload is not None and seen.sharers:
         intents += sharing.leave(kind, workload.metadata, task, seen.sharers)
     elif (
@@ -513,10 +516,15 @@ def _late_in_s(status: TaskStatus, options: PlanOptions, now: datetime) -> float
     """How long until a carrier that is being created is late; None when it is, or is not created."""
     if status.resource is None or status.resource.runtime_status != "creating":
         return None
-    since = _condition(status, CARRIER_READY)
-    started = bounded_time(since.last_transition_time if since else None, now)
-    left_s = options.creation_deadline_s - (now - started).total_seconds()
+    left_s = options.creation_deadline_s - _unready_s(status, now)
     return left_s + 1 if left_s >= 0 else None
+
+
+def _unready_s(status: TaskStatus, now: datetime) -> float:
+    """For how long the carrier has not been ready; 0 for one that was when the status was written."""
+    known = _condition(status, CARRIER_READY)
+    since = known.last_transition_time if known is not None and known.status == "False" else None
+    return (now - bounded_time(since, now)).total_seconds()
 
 
 def _carrier_condition(
@@ -532,9 +540,7 @@ def _carrier_condition(
     rest = f"not ready on: {', '.join(waiting[:20])}" if waiting else ""
     if runtime == "created":
         return Condition(type=CARRIER_READY, status="True", reason="Ready", message=rest)
-    since = _condition(status, CARRIER_READY)
-    started = bounded_time(since.last_transition_time if since else None, now)
-    is_late = (now - started).total_seconds() > options.creation_deadline_s
+    is_late = _unready_s(status, now) > options.creation_deadline_s
     message = rest or "no pod yet: does any node match agentSpec.affinity?"
     if is_late:
         message += f"; write the annotation {spec.START_WITH} to start with fewer"
