@@ -523,7 +523,8 @@ class Bases:
         if self._healer is not None:
             is_exhausted = self._provider.is_exhausted(base.name)
             beat = replace(base.beat, pod_uid="") if base.is_pod_another_s else base.beat
-            self._healer.observe(base.name, beat, health, is_exhausted=is_exhausted, is_pod_leaving=base.is_pod_leaving)
+            is_leaving = base.is_pod_leaving
+            self._healer.observe(base.name, address, beat, health, is_exhausted=is_exhausted, is_pod_leaving=is_leaving)
         self._describe(base)
         await self._provider.poll(base.name, base.beat.metadata.stack)
         self._note_ledger(base.name)  # what has ended goes along with the next renewal
