@@ -382,11 +382,14 @@ async def test_k08_a_base_that_says_goodbye_is_not_ready_at_once_and_gone_soon(r
     assert rig.kubelet.nodes == {}
 
 
+def bound_pod(node: str) -> KubeletPod:
+    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"nodeName": node}}
+    return msgspec.convert(pod, KubeletPod)
+
+
 async def test_k09_a_silent_base_is_unknown_then_not_ready_then_gone_with_its_pods(rig: Rig) -> None:
     await rig.hear()
-    name = next(iter(rig.kubelet.nodes))
-    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"nodeName": name}}
-    rig.kubelet.bound.append(msgspec.convert(pod, KubeletPod))
+    rig.kubelet.bound.append(bound_pod(next(iter(rig.kubelet.nodes))))
     for seconds, expected in ((24, "True"), (2, "Unknown"), (40, "False")):
         await rig.clock.advance(seconds)
         await rig.judge()
@@ -395,6 +398,50 @@ async def test_k09_a_silent_base_is_unknown_then_not_ready_then_gone_with_its_po
     await rig.judge()
     assert rig.kubelet.nodes == {}
     assert rig.writer.deleted == ["p"]
+
+
+async def test_a_pod_at_the_address_of_a_base_that_is_gone_has_a_node_of_its_own_name(rig: Rig) -> None:
+    await rig.hear(metadata=BaseMetadata("127.0.0.1"), pod_namespace="shop", pod_name="old", pod_uid="u-1")
+    await rig.clock.advance(400)
+    await rig.judge()
+    assert not rig.kubelet.nodes
+    await rig.hear(metadata=BaseMetadata("127.0.0.1"), pod_namespace="shop", pod_name="new", pod_uid="u-2")
+    assert set(rig.kubelet.nodes) == {"virtual-node-java-shop-new"}
+
+
+async def test_a_base_that_comes_back_while_its_node_is_removed_is_a_node_again_with_its_next_heartbeat(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.hear()
+    (name,) = rig.kubelet.nodes
+    add = FakeKubelet.add
+
+    def add_once(kubelet: FakeKubelet, profile: Profile, provider: object) -> None:
+        assert profile.name not in kubelet.nodes, "served already"
+        add(kubelet, profile, provider)
+
+    monkeypatch.setattr(FakeKubelet, "add", add_once)
+    rig.kubelet.bound.append(bound_pod(name))
+
+    async def hear_meanwhile(intent: Any) -> None:
+        await rig.hear()
+
+    monkeypatch.setattr(FakeWriter, "carry_out", lambda writer, intent: hear_meanwhile(intent))
+    await rig.clock.advance(400)
+    await rig.judge()
+    assert not rig.kubelet.nodes
+    await rig.hear()
+    assert set(rig.kubelet.nodes) == {name}
+
+
+async def test_a_base_that_is_released_while_it_is_judged_is_not_removed(rig: Rig) -> None:
+    await rig.hear()
+    (base,) = rig.bases._bases.values()
+    await rig.clock.advance(400)
+    await rig.bases.release(base.name)
+    rig.kubelet.nodes[base.name] = cast("Any", "of another replica")
+    await rig.bases._judge(base)
+    assert list(rig.kubelet.nodes) == [base.name]
 
 
 async def test_k09_polls_alone_keep_a_base_ready(rig: Rig) -> None:

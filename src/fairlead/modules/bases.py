@@ -294,7 +294,7 @@ class Bases:
 
     async def release(self, name: str) -> None:
         """Leave a base to another replica; returns when nothing of ours to it or its pods is in flight."""
-        base = self._bases.pop(name, None)
+        base = self._forget(name)
         if base is not None:
             base.is_released = True
             base.wakeup.set()
@@ -308,6 +308,11 @@ class Bases:
         self._note_ledger(name)
         self._provider.leave(name)
         self._close_port(name)
+
+    def _forget(self, name: str) -> Base | None:
+        """From here on its identity names no node: whoever bears it next may be another pod."""
+        self._names = {identity: node for identity, node in self._names.items() if node != name}
+        return self._bases.pop(name, None)
 
     def has(self, name: str) -> bool:
         return name in self._bases
@@ -533,6 +538,8 @@ class Bases:
         silent_s = self._clock.elapsed_s() - base.heard_s
         known_pod_uid = base.known_pod_uid
         await self._look_at_pod(base)
+        if base.is_released:
+            return
         if (base.known_pod_uid, base.standing) != (known_pod_uid, self._standing(base)):
             self._describe(base)
         limit_s = STOPPED_REMOVE_S if not base.is_active or base.is_pod_leaving else self._remove_s
@@ -544,7 +551,6 @@ class Bases:
     async def _remove(self, base: Base) -> None:
         if base.task is not None:
             base.task.cancel()
-        self._bases.pop(base.name, None)
         if self._healer is not None:
             await self._healer.release(base.name)
         self._provider.leave(base.name)
@@ -556,6 +562,8 @@ class Bases:
             )
         await self._kubelet.remove(base.name)
         self._close_port(base.name)
+        # Only now: one that comes back meanwhile is a new base with its next heartbeat.
+        self._forget(base.name)
 
     def _close_port(self, name: str) -> None:
         if self._ports is not None:
