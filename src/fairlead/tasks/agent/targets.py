@@ -15,7 +15,7 @@ from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.model.undecodable import UNDECODABLE
 from fairlead.tasks.agent.dns_probe import DnsTarget
 from fairlead.tasks.agent.http_probe import HttpTarget, parse_headers, with_scheme
-from fairlead.tasks.spec import AppHttpHealthySpec, DnsRequest, NetdnsSpec, NetReachSpec, NetReachTarget
+from fairlead.tasks.spec import AppHttpHealthySpec, DnsRequest, HttpRequest, NetdnsSpec, NetReachSpec, NetReachTarget
 
 MOST_MULTUS: Final = 256
 FAMILIES: Final = (("V4", 4, "ipv4"), ("V6", 6, "ipv6"))
@@ -292,9 +292,16 @@ def _dns_target(given: str, port: int, request: DnsRequest) -> DnsTarget:
     )
 
 
+def request_of(spec: NetReachSpec | AppHttpHealthySpec | NetdnsSpec) -> HttpRequest | DnsRequest:
+    """What is sent; where the task does not say, and no webhook has filled it in, the default."""
+    if spec.request is not None:
+        return spec.request
+    return DnsRequest() if isinstance(spec, NetdnsSpec) else HttpRequest(qps=10, per_request_timeout_in_ms=500)
+
+
 def load_qps(spec: NetReachSpec | AppHttpHealthySpec | NetdnsSpec) -> int:
     """The load of a task as reports add it up: pods do not multiply it."""
-    qps = spec.request.qps if spec.request is not None else 5
+    qps = request_of(spec).qps
     if not isinstance(spec, NetReachSpec):
         return qps
     target = spec.target or NetReachTarget()
