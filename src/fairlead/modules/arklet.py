@@ -14,7 +14,7 @@ import msgspec
 from fairlead.modules.spec import ACTIVATED, BROKEN, MOST_TEXT, STOPPED, Module, ModuleState
 
 DEFAULT_PORT: Final = 1238
-MOST_SHARE: Final = 1e6
+MOST_SECONDS: Final = 1e12
 INSTALL: Final = "installBiz"
 UNINSTALL: Final = "uninstallBiz"
 UNINSTALL_THEN_INSTALL: Final = "uninstallThenInstall"
@@ -243,7 +243,6 @@ class Health:
     max_bytes: int | None
     committed_bytes: int | None
     used_bytes: int | None
-    uptime_s: float | None = None
     stack: str = ""
     """`python` where it says so; Java bases do not."""
     cpus: int = 0
@@ -265,13 +264,11 @@ def health_of(answer: Answer) -> Health | None:
         return None
     health = fields_of(answer.fields, "healthData")
     jvm, master = fields_of(health, "jvm"), fields_of(health, "masterBizInfo")
-    uptime = jvm.get("run time(s)")
     return Health(
         text_of(master, "bizState").upper(),
         _bytes(jvm, "java max metaspace"),
         _bytes(jvm, "java committed metaspace"),
         _bytes(jvm, "java used metaspace"),
-        float(uptime) if isinstance(uptime, int | float) and 0 <= uptime < 1e12 else None,
         "python" if isinstance(health.get("python"), dict) else "",
         count if 0 < (count := number_of(fields_of(health, "cpu"), "count")) <= MOST_CPUS else 0,
     )
@@ -300,9 +297,9 @@ def number_of(fields: Fields, name: str, *, absent: int = 0) -> int:
     return value
 
 
-def share_of(fields: Fields, name: str) -> float:
-    """A number that is not negative and not beyond all measure, such as cores in use; anything else counts as none."""
+def seconds_of(fields: Fields, name: str) -> float:
+    """A time such as that on a processor; what is no number, negative or beyond all measure counts as none."""
     value = fields.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST_SHARE:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST_SECONDS:
         return 0.0
     return float(value)

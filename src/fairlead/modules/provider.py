@@ -233,7 +233,7 @@ class ArkletProvider:
     async def _measure(self, base: Served) -> None:
         base.usage = {
             f"{arklet.text_of(each, 'bizName')}:{arklet.text_of(each, 'bizVersion')}": Usage(
-                arklet.share_of(each, "cpu"), arklet.number_of(each, "memory")
+                arklet.seconds_of(each, "cpu"), arklet.number_of(each, "memory")
             )
             for each in await self._client.stats(base.address)
         }
