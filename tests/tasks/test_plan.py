@@ -7,12 +7,11 @@ import msgspec
 import pytest
 
 from fairlead.model.intents import Apply, Create, Delete, PatchStatus, RecordEvent
-from fairlead.tasks.carrier import missing_part, with_required_term
+from fairlead.tasks.carrier import CarrierObject, missing_part, with_required_term
 from fairlead.tasks.endpoints import CarrierEndpoints, probed_services, unlisted_pods
 from fairlead.tasks.plan import (
     ENDPOINTS_S,
     ROLLOUT_S,
-    CarrierObject,
     CarrierPod,
     Observed,
     PlanOptions,

@@ -20,17 +20,7 @@ from fairlead.model.owners import is_controlled_by
 from fairlead.model.times import EARLIEST, bounded_time
 from fairlead.tasks import rounds, sharing, spec
 from fairlead.tasks.admission import REPORTING_S, start_with
-from fairlead.tasks.carrier import (
-    CONFIG_MAPS,
-    HASH_ANNOTATION,
-    INGRESSES,
-    SECRETS,
-    SERVICES,
-    WORKLOADS,
-    Carrier,
-    is_ready,
-    missing_part,
-)
+from fairlead.tasks.carrier import HASH_ANNOTATION, PARTS, WORKLOADS, Carrier, CarrierObject, is_ready, missing_part
 from fairlead.tasks.endpoints import probed_services
 from fairlead.tasks.schedule import Schedule, parse_schedule, parse_zone
 from fairlead.tasks.spec import KINDS, Actor, SchedulePlan, Task, TaskResource, TaskStatus
@@ -49,23 +39,6 @@ LATE_REPORTS_S: Final = 15.0
 """How long after the end reports of silent agents are waited for before their carrier goes."""
 ROLLOUT_S: Final = 30.0
 """How long a round waits until the pods of an older template are replaced."""
-PARTS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (SERVICES, INGRESSES, SECRETS, CONFIG_MAPS)}
-
-
-class CarrierObject(ApiStruct, frozen=True):
-    """A workload or a part of a carrier, as written."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
-    data: dict[str, str] = {}
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "metadata": {"generation": self.metadata.generation},
-            "spec": self.spec,
-            "status": self.status,
-        }
 
 
 class CarrierPodSpec(ApiStruct, frozen=True):
@@ -201,10 +174,8 @@ def next_runtime_status(
 ) -> RuntimeStatus:
     if is_due:
         return "deleted"
-    if resource.runtime_status == "creating":
-        document = workload.to_json() if workload is not None else None
-        if is_ready(resource.runtime_type, document, share):
-            return "created"
+    if resource.runtime_status == "creating" and is_ready(resource.runtime_type, workload, share):
+        return "created"
     return resource.runtime_status
 
 
@@ -271,8 +242,7 @@ def _ensure_carrier(seen: Observed, options: PlanOptions) -> tuple[list[Intent],
     share = start_with(seen.task.metadata.annotations) or 1.0
     if seen.carrier is None:
         resource = status.resource or options.shared.resource
-        document = seen.workload.to_json() if seen.workload is not None else None
-        problem = "" if is_ready(options.shared.kind, document, share) else "the shared agent is not ready"
+        problem = "" if is_ready(options.shared.kind, seen.workload, share) else "the shared agent is not ready"
         if seen.workload is None:
             problem = f"there is no DaemonSet {options.shared.name}: apply deploy/tasks/agent.yaml"
         return [], msgspec.structs.replace(status, resource=resource), problem
@@ -282,9 +252,8 @@ def _ensure_carrier(seen: Observed, options: PlanOptions) -> tuple[list[Intent],
     resource = msgspec.structs.replace(planned, runtime_status=current.runtime_status)
     # What is repaired is there; a difference that another writer keeps up must not hold the task back.
     is_there = seen.workload is not None and not problem and not any(isinstance(each, Create) for each in intents)
-    if not is_there and current.runtime_status == "created":
-        lost = seen.workload is None
-        resource = msgspec.structs.replace(resource, runtime_status="creating") if lost else resource
+    if seen.workload is None and current.runtime_status == "created":
+        resource = msgspec.structs.replace(resource, runtime_status="creating")
     elif is_there:
         resource = msgspec.structs.replace(
             resource, runtime_status=next_runtime_status(resource, seen.workload, is_due=False, share=share)

@@ -19,10 +19,9 @@ from fairlead.model.cron import BadSchedule
 from fairlead.model.owners import is_controlled_by
 from fairlead.model.times import parse_time, rfc3339
 from fairlead.tasks import admission, rounds, spec, verdicts
-from fairlead.tasks.carrier import Carrier, CarrierOptions, build, is_ready
+from fairlead.tasks.carrier import Carrier, CarrierObject, CarrierOptions, build, is_ready
 from fairlead.tasks.names import carrier_names
 from fairlead.tasks.plan import (
-    CarrierObject,
     Observed,
     SharedAgent,
     next_runtime_status,
@@ -207,7 +206,7 @@ def _templates(folder: Path) -> Json:
 
 
 def check_readiness(given: Json, expect: Json, defect: str, folder: Path) -> Iterator[str]:
-    workload = next(iter(given["objects"] or ()), None)
+    workload = next((msgspec.convert(each, CarrierObject) for each in given["objects"] or ()), None)
     try:
         ready = is_ready(given["runtimeKind"], workload)
     except ValueError:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Final, Protocol, Self
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -50,6 +50,8 @@ class Sender(Protocol):
     async def send(self) -> tuple[int, int, float]:
         """Status and size of the answer, and the seconds that it took."""
 
+    async def close(self) -> None: ...
+
 
 class HttpProbe:
     """A client for one target, closed after its run."""
@@ -60,7 +62,6 @@ class HttpProbe:
         self._timeout_s = timeout_s
         self._clock = clock
         self._running: set[asyncio.Task[None]] = set()
-        self._stack: Any = None
         self._sender: Sender
 
     async def __aenter__(self) -> Self:
@@ -74,7 +75,7 @@ class HttpProbe:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        await self._sender.close()  # type: ignore[attr-defined]
+        await self._sender.close()
 
     def fire(self) -> None:
         task = asyncio.create_task(self._one())

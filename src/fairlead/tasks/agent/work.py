@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -77,7 +77,6 @@ class AgentOptions:
     node_ip: str = ""
     task_kind: str = ""
     task_name: str = ""
-    services: dict[str, str] = field(default_factory=dict)
     http_port: int = 10080
     https_port: int = 10443
     health_port: int = 5710
