@@ -103,7 +103,10 @@ class Rig:
         return Heartbeat(**{"metadata": BaseMetadata("b1", "base", "1.0", "blue"), **usual, **other})
 
     async def hear(self, **other: Any) -> None:
-        await self.bases.hear(self.beat(**other), "127.0.0.1", "")
+        await self.hear_from("127.0.0.1", **other)
+
+    async def hear_from(self, peer: str, **other: Any) -> None:
+        await self.bases.take_in(self.bases.believe(self.beat(**other), peer, ""))
 
     @property
     def ready(self) -> str:
@@ -163,9 +166,9 @@ async def test_k02_the_same_heartbeat_again_changes_nothing(rig: Rig) -> None:
 
 async def test_a_heartbeat_from_another_address_makes_no_node(rig: Rig) -> None:
     with pytest.raises(Refused, match=r"names 127.0.0.1 and comes from 127.0.0.9"):
-        await rig.bases.hear(rig.beat(), "127.0.0.9", "")
+        await rig.hear_from("127.0.0.9")
     with pytest.raises(Refused, match="in no trusted network"):
-        await rig.bases.hear(rig.beat(ip="10.0.0.1"), "10.0.0.1", "")
+        await rig.hear_from("10.0.0.1", ip="10.0.0.1")
     assert rig.kubelet.nodes == {}
     assert rig.outcomes == ["refused", "refused"]
 
@@ -182,15 +185,15 @@ async def test_a_refused_base_is_counted_each_time_and_logged_now_and_then(rig: 
     with structlog.testing.capture_logs() as logged:
         for peer in ["10.0.0.1"] * 30 + ["10.0.0.2"] * 30:
             with pytest.raises(Refused):
-                await rig.bases.hear(rig.beat(ip=peer), peer, "")
+                await rig.hear_from(peer, ip=peer)
         assert [line["peer"] for line in logged] == ["10.0.0.1", "10.0.0.2"]
         await rig.clock.advance(601)
         with pytest.raises(Refused):
-            await rig.bases.hear(rig.beat(ip="10.0.0.1"), "10.0.0.1", "")
+            await rig.hear_from("10.0.0.1", ip="10.0.0.1")
         # Many addresses at once do not fill the log either.
         for number in range(200):
             with pytest.raises(Refused):
-                await rig.bases.hear(rig.beat(ip=f"10.0.1.{number}"), f"10.0.1.{number}", "")
+                await rig.hear_from(f"10.0.1.{number}", ip=f"10.0.1.{number}")
     assert len(logged) <= 30
     assert rig.outcomes == ["refused"] * 261
 
@@ -223,7 +226,7 @@ async def test_k06_nobody_else_speaks_for_a_base_that_is_a_pod_and_lives(rig: Ri
     await rig.hear(boot_id="one", pod_namespace="shop", pod_name="base-0", pod_uid="u-1")
     before = dict(rig.kubelet.nodes)
     with pytest.raises(Refused, match=r"IdentityConflict|no arklet answers at 127.0.0.9"):
-        await rig.bases.hear(rig.beat(ip="127.0.0.9", port=1, **claim), "127.0.0.9", "")
+        await rig.hear_from("127.0.0.9", ip="127.0.0.9", port=1, **claim)
     assert rig.kubelet.nodes == before
     assert rig.ready == "True"
 
@@ -233,12 +236,12 @@ async def test_k07_a_pod_that_gets_another_address_keeps_its_node_unless_its_clu
     pods = rig.bases._pods = PodsOfA()
     pods.have()
     await rig.hear(boot_id="one", **pod)
-    await rig.bases.hear(rig.beat(ip="127.0.0.9", boot_id="two", **pod), "127.0.0.9", "")
+    await rig.hear_from("127.0.0.9", ip="127.0.0.9", boot_id="two", **pod)
     (profile,) = rig.kubelet.nodes.values()
     assert profile.ip == "127.0.0.9"
     pods.have(base_pod("u-1", "127.0.0.9"))
     with pytest.raises(Refused, match="IdentityConflict"):
-        await rig.bases.hear(rig.beat(ip="127.0.0.7", boot_id="two", **pod), "127.0.0.7", "")
+        await rig.hear_from("127.0.0.7", ip="127.0.0.7", boot_id="two", **pod)
     assert rig.kubelet.nodes == {profile.name: profile}
 
 
@@ -261,7 +264,7 @@ async def test_k06_a_pod_at_its_own_address_is_its_node_whatever_a_trusted_base_
     named = {"metadata": BaseMetadata("liar", "base", "1.0", "blue"), **claim}
 
     async def lie() -> None:
-        await rig.bases.hear(rig.beat(ip="127.0.0.9", port=other.port, boot_id="two", **named), "127.0.0.9", "")
+        await rig.hear_from("127.0.0.9", ip="127.0.0.9", port=other.port, boot_id="two", **named)
 
     await lie()
     pods.have(base_pod("u-1", "127.0.0.1"))
@@ -287,10 +290,10 @@ async def test_k06_a_pod_at_its_own_address_is_its_node_whatever_a_trusted_base_
 async def test_k06_an_address_as_identity_is_that_of_the_base_there(rig: Rig, other: MockBase) -> None:
     own = BaseMetadata("127.0.0.1", "base", "1.0", "blue")
     lie = rig.beat(metadata=own, ip="127.0.0.9", port=other.port, boot_id="two")
-    await rig.bases.hear(lie, "127.0.0.9", "")
+    await rig.bases.take_in(rig.bases.believe(lie, "127.0.0.9", ""))
     await rig.hear(metadata=own, boot_id="one")
     with pytest.raises(Refused, match="IdentityConflict"):
-        await rig.bases.hear(lie, "127.0.0.9", "")
+        await rig.bases.take_in(rig.bases.believe(lie, "127.0.0.9", ""))
     (profile,) = rig.kubelet.nodes.values()
     assert profile.ip == "127.0.0.1"
 
@@ -340,7 +343,7 @@ async def test_bases_whose_names_join_alike_have_nodes_of_their_own(
     plain = "virtual-node-java-shop-eu-base-0"
     for _ in range(2):
         beat = rig.beat(ip="127.0.0.9", port=other.port, **{"metadata": BaseMetadata("b9", "base"), **first})
-        await rig.bases.hear(beat, "127.0.0.9", "")
+        await rig.bases.take_in(rig.bases.believe(beat, "127.0.0.9", ""))
         await rig.hear(**second)
     assert {name: node.ip for name, node in rig.kubelet.nodes.items()} == {
         plain: "127.0.0.9",
@@ -460,7 +463,7 @@ async def test_k46_a_new_leader_finds_bases_by_their_nodes_and_gives_them_time(r
     node = msgspec.convert(node_body(profile, rig.clock.now()), Node)
     rig.kubelet.nodes.clear()
     rig.bases._bases.clear()
-    rig.bases.recall([node])
+    rig.bases.adopt(node)
     assert list(rig.kubelet.nodes) == [profile.name]
     assert rig.ready == "True"
     await rig.hear(boot_id="one")
@@ -524,7 +527,7 @@ async def test_a_base_behind_a_broker_is_found_again_by_its_node(rig: Rig) -> No
     await rig.hear(port=0, tunnel="b1")
     (profile,) = rig.kubelet.nodes.values()
     rig.bases._bases.clear()
-    rig.bases.recall([msgspec.convert(node_body(profile, rig.clock.now()), Node)])
+    rig.bases.adopt(msgspec.convert(node_body(profile, rig.clock.now()), Node))
     (base,) = rig.bases._bases.values()
     assert isinstance(base.address, TunnelAddress)
     assert base.address.identity == "b1"

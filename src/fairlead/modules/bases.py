@@ -273,10 +273,6 @@ class Bases:
             ledger, begun = self._provider.ledger(name), self._provider.begun(name)
             self._leases.note(name, {LEDGER: write_installed(ledger), BEGUN: write_begun(begun)})
 
-    def recall(self, nodes: Sequence[Node]) -> None:
-        for node in nodes:
-            self.adopt(node)
-
     def adopt(self, node: Node) -> bool:
         """A node of an earlier process or of another replica: silent until now, so it has its time to be heard."""
         beat = remember(node)
@@ -351,10 +347,6 @@ class Bases:
                     await self._discover(self._pods)
 
     # -- heartbeats -----------------------------------------------------------------------------------------
-
-    async def hear(self, beat: Heartbeat, peer: str, token: str) -> None:
-        """Take a heartbeat in, or refuse it."""
-        await self.take_in(self.believe(beat, peer, token))
 
     def believe(self, beat: Heartbeat, peer: str, token: str) -> Heartbeat:
         """The heartbeat with what is known of its pod; Refused where the caller is not believed."""
