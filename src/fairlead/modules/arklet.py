@@ -37,6 +37,9 @@ MISSING_BIZ: Final = "NOT_FOUND_BIZ"
 OTHER_BIZ: Final = "BIZ_IDENTITY_MISMATCH"
 """Of a Python base, which reads an artefact before it installs it."""
 
+REJECTIONS: Final = ("should not be blank", "should be both blank", "no protocol", "unknown protocol")
+"""What arklet says of a request that is itself at fault."""
+
 MOST_MODULES: Final = 10_000
 MOST_CPUS: Final = 4096
 MOST_TRACE: Final = 65536
@@ -145,14 +148,8 @@ def outcome_of(command: str, answer: Answer) -> Outcome:
             return Outcome.ALREADY
         # The mutex answers without data; so does a request id that was used before.
         return Outcome.BROKEN if answer.fields else Outcome.BUSY
-    return Outcome.REJECTED if _is_rejection(answer) else Outcome.BROKEN
-
-
-_REJECTIONS = ("should not be blank", "should be both blank", "no protocol", "unknown protocol")
-
-
-def _is_rejection(answer: Answer) -> bool:
-    return any(phrase in answer.message for phrase in _REJECTIONS)
+    is_rejection = any(phrase in answer.message for phrase in REJECTIONS)
+    return Outcome.REJECTED if is_rejection else Outcome.BROKEN
 
 
 def sentence_of(answer: Answer) -> str:
@@ -275,7 +272,7 @@ def health_of(answer: Answer) -> Health | None:
 
 
 def _bytes(fields: Fields, name: str) -> int | None:
-    value = number_of(fields, name, absent=0)
+    value = number_of(fields, name)
     return value if value >= 0 else None
 
 
@@ -289,11 +286,11 @@ def text_of(fields: Fields, name: str, *, most: int = MOST_TEXT) -> str:
     return value[:most] if isinstance(value, str) else ""
 
 
-def number_of(fields: Fields, name: str, *, absent: int = 0) -> int:
-    """A whole number of at most 63 bits; anything else counts as absent."""
+def number_of(fields: Fields, name: str) -> int:
+    """A whole number of at most 63 bits; anything else counts as 0."""
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
-        return absent
+        return 0
     return value
 
 

@@ -435,8 +435,8 @@ class Bases:
         """A node is named by its base's pod, and a name stays: the pods have a moment to be read first."""
         if self._pods is None:
             return beat
-        if not self._pods.is_synced:
-            await first_of(self._pods.wait_synced(), self._clock.sleep(PODS_READ_S))
+        if not self._pods.mirror.is_synced:
+            await first_of(self._pods.mirror.wait_synced(), self._clock.sleep(PODS_READ_S))
         return self._pods.complete(beat)
 
     def _known(self, beat: Heartbeat) -> Base | None:

@@ -118,14 +118,14 @@ class Modules(Capability):
             surges=Surges(self._raised, runtime.reader, runtime.writer),
         )
         async with asyncio.TaskGroup() as tasks:
-            following = tasks.create_task(peers.run(), name="modules: peers")
-            granting = tasks.create_task(grants.run(), name="modules: healing") if healing.mode != "off" else None
+            working = [tasks.create_task(peers.run(), name="modules: peers")]
+            if healing.mode != "off":
+                working.append(tasks.create_task(grants.run(), name="modules: healing"))
             await runtime.stop.wait()
             peers.stop()
-            await asyncio.wait([following], timeout=1.0)
-            for task in (following, granting):
-                if task is not None:
-                    task.cancel()
+            await asyncio.wait(working[:1], timeout=1.0)
+            for task in working:
+                task.cancel()
 
     async def work(self, member: Runtime) -> None:
         await self._listens.wait()

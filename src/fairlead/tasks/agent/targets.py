@@ -76,14 +76,17 @@ class BalancedStatus(ApiStruct, frozen=True):
     load_balancer: LoadBalancer = LoadBalancer()
 
     @property
+    def first(self) -> Balanced:
+        return next((each for each in self.load_balancer.ingress or () if each.address), Balanced())
+
+    @property
     def address(self) -> str:
-        return next((each.address for each in self.load_balancer.ingress or () if each.address), "")
+        return self.first.address
 
     @property
     def port(self) -> int:
         """Where the load balancer says on which port it listens; 0 for the scheme's own."""
-        first = next((each for each in self.load_balancer.ingress or () if each.address), Balanced())
-        return first.ports[0].port if first.ports else 0
+        return self.first.ports[0].port if self.first.ports else 0
 
 
 class TargetService(ApiStruct, frozen=True):
