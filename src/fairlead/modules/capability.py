@@ -27,7 +27,7 @@ from fairlead.modules.base.pack import pack
 from fairlead.modules.base_node import NodeOptions
 from fairlead.modules.bases import Elsewhere, Refused, Trust, parse_networks
 from fairlead.modules.broker import BadBroker, BrokerAddress, broker_at
-from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
+from fairlead.modules.deployments import DEPLOYMENTS
 from fairlead.modules.endpoint import certificate_of
 from fairlead.modules.heal_grants import GrantWriter, parse_window
 from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, BaseMetadata, Unreadable, parse_heartbeat, parse_metadata
@@ -181,7 +181,7 @@ class Modules(Capability):
 
     async def _follow_bases(self, key: str) -> WakeAfter | None:
         await self._deployments.wait_synced()
-        known: list[ModuleDeployment] = list(self._deployments)
+        known = deployments.in_environment(self._deployments, self._settings.env)
         for change in deployments.plan_replicas(known, list(self._nodes), self._settings.env):
             metadata = change.deployment.metadata
             intent = Patch(

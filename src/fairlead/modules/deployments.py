@@ -109,6 +109,11 @@ def newest_versions(modules: Iterable[Module]) -> list[Module]:
     return list({module.name: module for module in modules}.values())
 
 
+def in_environment(deployments: Iterable[ModuleDeployment], env: str) -> list[ModuleDeployment]:
+    """Without those that name another environment: whoever controls that one counts its bases."""
+    return [each for each in deployments if each.metadata.labels.get(ENV, env) == env]
+
+
 def plan_replicas(deployments: Iterable[ModuleDeployment], nodes: Iterable[Node], env: str) -> list[PeerChange]:
     """Peer Deployments whose replicas are not the number of their bases."""
     counts = _ready_bases(nodes, env)
