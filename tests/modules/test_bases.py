@@ -18,7 +18,7 @@ from fairlead.model.node import Node
 from fairlead.modules.arklet import Answer, read_answer
 from fairlead.modules.base_node import NodeOptions
 from fairlead.modules.base_pods import INDEXES, POD_KIND, BasePod, BasePods, BasePodStatus, Sighting
-from fairlead.modules.bases import Bases, Refused, Trust, parse_networks, with_pod_of
+from fairlead.modules.bases import Base, Bases, Refused, Trust, parse_networks, with_pod_of
 from fairlead.modules.client import ArkletClient, TunnelAddress, connections
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
 from fairlead.modules.names import BEGUN, LEDGER
@@ -445,6 +445,24 @@ async def test_a_base_that_is_released_while_it_is_judged_is_not_removed(rig: Ri
     rig.kubelet.nodes[base.name] = cast("Any", "of another replica")
     await rig.bases._judge(base)
     assert list(rig.kubelet.nodes) == [base.name]
+
+
+async def test_an_api_server_that_is_away_while_strays_are_looked_for_is_no_bug(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.hear()
+    (base,) = rig.bases._bases.values()
+
+    async def poll(_: Bases, polled: Base) -> None:
+        polled.is_released = True
+        raise no_answer("GET pods", "away", may_have_happened=False)
+
+    monkeypatch.setattr(Bases, "_poll", poll)
+    with structlog.testing.capture_logs() as lines:
+        following = asyncio.create_task(rig.bases._follow(base))
+        await rig.clock.advance(10)
+        await following
+    assert [(line["log_level"], line["event"]) for line in lines] == [("warning", "base not looked at to the end")]
 
 
 async def test_k09_polls_alone_keep_a_base_ready(rig: Rig) -> None:

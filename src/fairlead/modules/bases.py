@@ -495,6 +495,8 @@ class Bases:
             base.wakeup.clear()
             try:
                 await self._poll(base)
+            except ClusterError as problem:
+                log.warning("base not looked at to the end", base=base.name, problem=str(problem))
             except Exception:
                 log.exception("bug while polling a base", base=base.name)
             wait_s = self._poll_s * (0.9 + 0.2 * self._rng())
