@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import sys
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlead.modules import arklet
@@ -208,6 +210,27 @@ async def test_a_base_that_is_killed_brings_its_modules_back_from_the_journal(tm
     async with running_base(tmp_path / "data") as base:
         assert await states(base) == {"hello:1.0.0": "deactivated", "hello:2.0.0": "activated"}
         assert await base.get("/hello/") == (200, "hello from version 2.0.0\n")
+
+
+async def test_a_base_that_is_killed_while_it_brings_modules_back_forgets_none(tmp_path: Path) -> None:
+    begun, data = tmp_path / "begun", tmp_path / "data"
+    source = f"import time\ndef main(context):\n    open({str(begun)!r}, 'a').write('x')\n    time.sleep(1.5)\n"
+    async with running_base(data) as base:
+        await base.client.install(base.address, Module("hello", "1.0.0", hello(tmp_path)))
+        await base.client.install(base.address, Module("slow", "1.0.0", module(tmp_path, "slow", source)))
+        base.process.kill()
+        await base.process.wait()
+
+    async def is_restoring() -> bool:
+        return begun.read_text() == "xx"
+
+    arguments = ("-m", "fairlead.modules.base", "--port", "0", "--web-port", "0", "--data", str(data))
+    again = await asyncio.create_subprocess_exec(sys.executable, *arguments)
+    await until(is_restoring)
+    again.kill()
+    await again.wait()
+    journal = msgspec.json.decode((data / "journal.json").read_bytes())
+    assert [each["bizName"] for each in journal] == ["hello", "slow"]
 
 
 async def test_a_base_that_keeps_the_old_version_active_does_so_after_a_restart(tmp_path: Path) -> None:

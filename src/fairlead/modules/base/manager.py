@@ -75,6 +75,7 @@ class Manager:
         self._inproc = Inproc(self._start_host)
         self._tasks: asyncio.TaskGroup | None = None
         self._session: aiohttp.ClientSession | None = None
+        self._is_restoring = False
         self.is_draining = False
         self.on_installed: Callable[[bool, float], None] = lambda is_done, seconds: None
         """Told of each install that was tried: whether it succeeded, and how long it took."""
@@ -103,10 +104,17 @@ class Manager:
         entries = self._journal.read()
         # The active version comes last where a new one takes over, and first where it does not.
         entries.sort(key=lambda each: bool(each.get("active")) is self.options.activates_new)
+        self._is_restoring = True
         for entry in entries:
             reply = await self.install({name: value for name, value in entry.items() if name != "active"})
             if reply["code"] != SUCCESS:
                 log.warning("not restored", module=entry.get("bizName"), problem=reply.get("message"))
+        self._is_restoring = False
+        self._write_journal()
+
+    def _write_journal(self) -> None:
+        if not self._is_restoring:  # what is still to be brought back must not be lost
+            self._journal.write(self.modules.values())
 
     # -- commands -------------------------------------------------------------------------------------------
 
@@ -159,7 +167,7 @@ class Manager:
             await self._forget(module)
             raise
         await self._activate(module)
-        self._journal.write(self.modules.values())
+        self._write_journal()
         cost_ms = round((self._clock.elapsed_s() - started) * 1000)
         data = {
             "bizInfos": [module.full()],
@@ -205,7 +213,7 @@ class Manager:
                 if not module.is_inproc:
                     # Its lines are nothing for whoever has the same module here next.
                     await asyncio.to_thread(self.log_path(module.manifest).unlink, missing_ok=True)
-                self._journal.write(self.modules.values())
+                self._write_journal()
         except Busy as busy:
             return {"code": FAILED, "message": str(busy)}
         return {"code": SUCCESS, "data": {"code": SUCCESS, "message": f"Uninstall biz: {key} success."}}
@@ -219,7 +227,7 @@ class Manager:
             message = f"Switch biz: {key} is {module.state.lower()}."
             return failure("switch biz not success!", "ILLEGAL_STATE_BIZ", message)
         self._take_over(module)
-        self._journal.write(self.modules.values())
+        self._write_journal()
         return {"code": SUCCESS, "data": {"code": SUCCESS, "message": f"Switch biz: {key} is activated."}}
 
     async def validate(self, request: dict[str, Any]) -> Reply:
