@@ -18,7 +18,7 @@ from fairlead.model.node import Node
 from fairlead.modules.arklet import Answer, read_answer
 from fairlead.modules.base_node import NodeOptions
 from fairlead.modules.base_pods import INDEXES, POD_KIND, BasePod, BasePods, BasePodStatus, Sighting
-from fairlead.modules.bases import Bases, Refused, Trust, parse_networks, with_pod_of
+from fairlead.modules.bases import Base, Bases, Refused, Trust, parse_networks, with_pod_of
 from fairlead.modules.client import ArkletClient, TunnelAddress, connections
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
 from fairlead.modules.names import BEGUN, LEDGER
@@ -103,7 +103,10 @@ class Rig:
         return Heartbeat(**{"metadata": BaseMetadata("b1", "base", "1.0", "blue"), **usual, **other})
 
     async def hear(self, **other: Any) -> None:
-        await self.bases.hear(self.beat(**other), "127.0.0.1", "")
+        await self.hear_from("127.0.0.1", **other)
+
+    async def hear_from(self, peer: str, **other: Any) -> None:
+        await self.bases.take_in(self.bases.believe(self.beat(**other), peer, ""))
 
     @property
     def ready(self) -> str:
@@ -163,9 +166,9 @@ async def test_k02_the_same_heartbeat_again_changes_nothing(rig: Rig) -> None:
 
 async def test_a_heartbeat_from_another_address_makes_no_node(rig: Rig) -> None:
     with pytest.raises(Refused, match=r"names 127.0.0.1 and comes from 127.0.0.9"):
-        await rig.bases.hear(rig.beat(), "127.0.0.9", "")
+        await rig.hear_from("127.0.0.9")
     with pytest.raises(Refused, match="in no trusted network"):
-        await rig.bases.hear(rig.beat(ip="10.0.0.1"), "10.0.0.1", "")
+        await rig.hear_from("10.0.0.1", ip="10.0.0.1")
     assert rig.kubelet.nodes == {}
     assert rig.outcomes == ["refused", "refused"]
 
@@ -182,15 +185,15 @@ async def test_a_refused_base_is_counted_each_time_and_logged_now_and_then(rig: 
     with structlog.testing.capture_logs() as logged:
         for peer in ["10.0.0.1"] * 30 + ["10.0.0.2"] * 30:
             with pytest.raises(Refused):
-                await rig.bases.hear(rig.beat(ip=peer), peer, "")
+                await rig.hear_from(peer, ip=peer)
         assert [line["peer"] for line in logged] == ["10.0.0.1", "10.0.0.2"]
         await rig.clock.advance(601)
         with pytest.raises(Refused):
-            await rig.bases.hear(rig.beat(ip="10.0.0.1"), "10.0.0.1", "")
+            await rig.hear_from("10.0.0.1", ip="10.0.0.1")
         # Many addresses at once do not fill the log either.
         for number in range(200):
             with pytest.raises(Refused):
-                await rig.bases.hear(rig.beat(ip=f"10.0.1.{number}"), f"10.0.1.{number}", "")
+                await rig.hear_from(f"10.0.1.{number}", ip=f"10.0.1.{number}")
     assert len(logged) <= 30
     assert rig.outcomes == ["refused"] * 261
 
@@ -223,7 +226,7 @@ async def test_k06_nobody_else_speaks_for_a_base_that_is_a_pod_and_lives(rig: Ri
     await rig.hear(boot_id="one", pod_namespace="shop", pod_name="base-0", pod_uid="u-1")
     before = dict(rig.kubelet.nodes)
     with pytest.raises(Refused, match=r"IdentityConflict|no arklet answers at 127.0.0.9"):
-        await rig.bases.hear(rig.beat(ip="127.0.0.9", port=1, **claim), "127.0.0.9", "")
+        await rig.hear_from("127.0.0.9", ip="127.0.0.9", port=1, **claim)
     assert rig.kubelet.nodes == before
     assert rig.ready == "True"
 
@@ -233,12 +236,12 @@ async def test_k07_a_pod_that_gets_another_address_keeps_its_node_unless_its_clu
     pods = rig.bases._pods = PodsOfA()
     pods.have()
     await rig.hear(boot_id="one", **pod)
-    await rig.bases.hear(rig.beat(ip="127.0.0.9", boot_id="two", **pod), "127.0.0.9", "")
+    await rig.hear_from("127.0.0.9", ip="127.0.0.9", boot_id="two", **pod)
     (profile,) = rig.kubelet.nodes.values()
     assert profile.ip == "127.0.0.9"
     pods.have(base_pod("u-1", "127.0.0.9"))
     with pytest.raises(Refused, match="IdentityConflict"):
-        await rig.bases.hear(rig.beat(ip="127.0.0.7", boot_id="two", **pod), "127.0.0.7", "")
+        await rig.hear_from("127.0.0.7", ip="127.0.0.7", boot_id="two", **pod)
     assert rig.kubelet.nodes == {profile.name: profile}
 
 
@@ -261,7 +264,7 @@ async def test_k06_a_pod_at_its_own_address_is_its_node_whatever_a_trusted_base_
     named = {"metadata": BaseMetadata("liar", "base", "1.0", "blue"), **claim}
 
     async def lie() -> None:
-        await rig.bases.hear(rig.beat(ip="127.0.0.9", port=other.port, boot_id="two", **named), "127.0.0.9", "")
+        await rig.hear_from("127.0.0.9", ip="127.0.0.9", port=other.port, boot_id="two", **named)
 
     await lie()
     pods.have(base_pod("u-1", "127.0.0.1"))
@@ -287,10 +290,10 @@ async def test_k06_a_pod_at_its_own_address_is_its_node_whatever_a_trusted_base_
 async def test_k06_an_address_as_identity_is_that_of_the_base_there(rig: Rig, other: MockBase) -> None:
     own = BaseMetadata("127.0.0.1", "base", "1.0", "blue")
     lie = rig.beat(metadata=own, ip="127.0.0.9", port=other.port, boot_id="two")
-    await rig.bases.hear(lie, "127.0.0.9", "")
+    await rig.bases.take_in(rig.bases.believe(lie, "127.0.0.9", ""))
     await rig.hear(metadata=own, boot_id="one")
     with pytest.raises(Refused, match="IdentityConflict"):
-        await rig.bases.hear(lie, "127.0.0.9", "")
+        await rig.bases.take_in(rig.bases.believe(lie, "127.0.0.9", ""))
     (profile,) = rig.kubelet.nodes.values()
     assert profile.ip == "127.0.0.1"
 
@@ -340,7 +343,7 @@ async def test_bases_whose_names_join_alike_have_nodes_of_their_own(
     plain = "virtual-node-java-shop-eu-base-0"
     for _ in range(2):
         beat = rig.beat(ip="127.0.0.9", port=other.port, **{"metadata": BaseMetadata("b9", "base"), **first})
-        await rig.bases.hear(beat, "127.0.0.9", "")
+        await rig.bases.take_in(rig.bases.believe(beat, "127.0.0.9", ""))
         await rig.hear(**second)
     assert {name: node.ip for name, node in rig.kubelet.nodes.items()} == {
         plain: "127.0.0.9",
@@ -382,11 +385,14 @@ async def test_k08_a_base_that_says_goodbye_is_not_ready_at_once_and_gone_soon(r
     assert rig.kubelet.nodes == {}
 
 
+def bound_pod(node: str) -> KubeletPod:
+    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"nodeName": node}}
+    return msgspec.convert(pod, KubeletPod)
+
+
 async def test_k09_a_silent_base_is_unknown_then_not_ready_then_gone_with_its_pods(rig: Rig) -> None:
     await rig.hear()
-    name = next(iter(rig.kubelet.nodes))
-    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"nodeName": name}}
-    rig.kubelet.bound.append(msgspec.convert(pod, KubeletPod))
+    rig.kubelet.bound.append(bound_pod(next(iter(rig.kubelet.nodes))))
     for seconds, expected in ((24, "True"), (2, "Unknown"), (40, "False")):
         await rig.clock.advance(seconds)
         await rig.judge()
@@ -395,6 +401,68 @@ async def test_k09_a_silent_base_is_unknown_then_not_ready_then_gone_with_its_po
     await rig.judge()
     assert rig.kubelet.nodes == {}
     assert rig.writer.deleted == ["p"]
+
+
+async def test_a_pod_at_the_address_of_a_base_that_is_gone_has_a_node_of_its_own_name(rig: Rig) -> None:
+    await rig.hear(metadata=BaseMetadata("127.0.0.1"), pod_namespace="shop", pod_name="old", pod_uid="u-1")
+    await rig.clock.advance(400)
+    await rig.judge()
+    assert not rig.kubelet.nodes
+    await rig.hear(metadata=BaseMetadata("127.0.0.1"), pod_namespace="shop", pod_name="new", pod_uid="u-2")
+    assert set(rig.kubelet.nodes) == {"virtual-node-java-shop-new"}
+
+
+async def test_a_base_that_comes_back_while_its_node_is_removed_is_a_node_again_with_its_next_heartbeat(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.hear()
+    (name,) = rig.kubelet.nodes
+    add = FakeKubelet.add
+
+    def add_once(kubelet: FakeKubelet, profile: Profile, provider: object) -> None:
+        assert profile.name not in kubelet.nodes, "served already"
+        add(kubelet, profile, provider)
+
+    monkeypatch.setattr(FakeKubelet, "add", add_once)
+    rig.kubelet.bound.append(bound_pod(name))
+
+    async def hear_meanwhile(intent: Any) -> None:
+        await rig.hear()
+
+    monkeypatch.setattr(FakeWriter, "carry_out", lambda writer, intent: hear_meanwhile(intent))
+    await rig.clock.advance(400)
+    await rig.judge()
+    assert not rig.kubelet.nodes
+    await rig.hear()
+    assert set(rig.kubelet.nodes) == {name}
+
+
+async def test_a_base_that_is_released_while_it_is_judged_is_not_removed(rig: Rig) -> None:
+    await rig.hear()
+    (base,) = rig.bases._bases.values()
+    await rig.clock.advance(400)
+    await rig.bases.release(base.name)
+    rig.kubelet.nodes[base.name] = cast("Any", "of another replica")
+    await rig.bases._judge(base)
+    assert list(rig.kubelet.nodes) == [base.name]
+
+
+async def test_an_api_server_that_is_away_while_strays_are_looked_for_is_no_bug(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.hear()
+    (base,) = rig.bases._bases.values()
+
+    async def poll(_: Bases, polled: Base) -> None:
+        polled.is_released = True
+        raise no_answer("GET pods", "away", may_have_happened=False)
+
+    monkeypatch.setattr(Bases, "_poll", poll)
+    with structlog.testing.capture_logs() as lines:
+        following = asyncio.create_task(rig.bases._follow(base))
+        await rig.clock.advance(10)
+        await following
+    assert [(line["log_level"], line["event"]) for line in lines] == [("warning", "base not looked at to the end")]
 
 
 async def test_k09_polls_alone_keep_a_base_ready(rig: Rig) -> None:
@@ -413,7 +481,7 @@ async def test_k46_a_new_leader_finds_bases_by_their_nodes_and_gives_them_time(r
     node = msgspec.convert(node_body(profile, rig.clock.now()), Node)
     rig.kubelet.nodes.clear()
     rig.bases._bases.clear()
-    rig.bases.recall([node])
+    rig.bases.adopt(node)
     assert list(rig.kubelet.nodes) == [profile.name]
     assert rig.ready == "True"
     await rig.hear(boot_id="one")
@@ -477,7 +545,7 @@ async def test_a_base_behind_a_broker_is_found_again_by_its_node(rig: Rig) -> No
     await rig.hear(port=0, tunnel="b1")
     (profile,) = rig.kubelet.nodes.values()
     rig.bases._bases.clear()
-    rig.bases.recall([msgspec.convert(node_body(profile, rig.clock.now()), Node)])
+    rig.bases.adopt(msgspec.convert(node_body(profile, rig.clock.now()), Node))
     (base,) = rig.bases._bases.values()
     assert isinstance(base.address, TunnelAddress)
     assert base.address.identity == "b1"

@@ -161,7 +161,7 @@ async def test_fuzzed_heartbeats_make_no_node() -> None:
             read += 1
             with contextlib.suppress(Refused):
                 # From wherever it says: all that is missing is an arklet.
-                await bases.hear(beat, beat.ip, "")
+                await bases.take_in(bases.believe(beat, beat.ip, ""))
     assert kubelet.nodes == {}
     assert read > HEARTBEATS / 4
 
@@ -174,7 +174,7 @@ async def test_a_heartbeat_that_is_believed_makes_a_node_with_valid_names() -> N
     for _ in range(2000):
         with contextlib.suppress(Unreadable, Refused):
             beat = parse_heartbeat(drawn(BEAT, rng))
-            await bases.hear(beat, beat.ip, "")
+            await bases.take_in(bases.believe(beat, beat.ip, ""))
     assert len(kubelet.nodes) > 5
     for name, profile in kubelet.nodes.items():
         assert len(name) <= 63
@@ -191,7 +191,7 @@ async def test_fuzzed_mqtt_messages_make_no_node_and_end_no_connection() -> None
     async def hear(beat: Heartbeat) -> None:
         heard.append(beat.tunnel)
         with contextlib.suppress(Refused):
-            await bases.hear(beat, beat.ip, "")
+            await bases.take_in(bases.believe(beat, beat.ip, ""))
 
     tunnel = MqttTunnel(
         BrokerAddress("h"), "dev", "t", clock=RealClock(), rng=lambda: 0.5, hear=hear, baseline=lambda metadata: []

@@ -16,6 +16,8 @@ from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject
 from fairlead.model.node import Node
 from fairlead.model.pod import SchedulerPod
+from fairlead.modules.arklet import Health
+from fairlead.modules.client import TlsAddress, TunnelAddress
 from fairlead.modules.deployments import DEPLOYMENTS
 from fairlead.modules.heal_grants import candidates, fits_by_sums, homeless, parse_window
 from fairlead.modules.healer import Healer
@@ -33,6 +35,7 @@ from fairlead.modules.healing import (
     taints,
 )
 from fairlead.modules.heartbeats import Heartbeat
+from fairlead.modules.spec import ModuleState
 from fairlead.nodes.node import NODES
 from fairlead.testing.clock import ManualClock
 from tests.modules.replicas import POD_BODIES, Crew, crew
@@ -278,6 +281,34 @@ async def test_k53_k55_a_base_pod_that_cannot_be_deleted_is_waited_for_and_told(
     assert (await healer._delete_base("node", beat)).startswith(message)
     (intent,) = writer.sent
     assert (intent.name, intent.uid) == ("base-0", "u-7")
+
+
+@pytest.mark.parametrize("address", [TlsAddress("10.0.0.1", 1238), TunnelAddress("10.0.0.1", "b1")])
+async def test_a_base_that_is_healed_is_called_the_way_it_is_reached(address: tuple[str, int]) -> None:
+    called: list[tuple[str, int]] = []
+
+    async def modules(at_: tuple[str, int]) -> list[ModuleState]:
+        called.append(at_)
+        return []
+
+    async def no_pods(*_: Any, **__: Any) -> list[Any]:
+        return []
+
+    nobody, nodes = cast("Any", None), cast("Any", {})
+    client, reader = cast("Any", SimpleNamespace(modules=modules)), cast("Any", SimpleNamespace(list=no_pods))
+    healer = Healer(
+        nodes, reader, nobody, nobody, client, None, Limits(),
+        clock=ManualClock(), fallback_bytes=0, changed=lambda name: None,
+    )  # fmt: skip
+    healer.add("node", {STATE: msgspec.json.encode(at(Step.UNINSTALLING)).decode()})
+    patient = healer._patients["node"]
+    assert not healer._is_due(patient), "it has not been polled yet"
+    health = Health("ACTIVATED", 1 << 28, 0, 0)
+    healer.observe("node", address, Heartbeat(ip="10.0.0.1"), health, is_exhausted=False, is_pod_leaving=False)
+    assert healer._is_due(patient)
+    await healer._input("node", patient)
+    assert called == [address]
+    assert type(called[0]) is type(address)
 
 
 async def heal_in_order(at_: Crew) -> None:

@@ -286,6 +286,26 @@ async def test_a_base_that_does_not_answer_is_an_unknown_outcome(rig: Rig) -> No
     assert unsupported.code == arklet.UNKNOWN_COMMAND
 
 
+async def test_a_base_is_heard_though_many_were_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    beats: list[Heartbeat] = []
+
+    async def hear(beat: Heartbeat) -> None:
+        beats.append(beat)
+
+    monkeypatch.setattr("fairlead.modules.tunnel.MOST_BASES", 3)
+    address = BrokerAddress("127.0.0.1")
+    clock = RealClock()
+    tunnel = MqttTunnel(
+        address, "dev", "c", clock=clock, rng=lambda: 0.1, hear=hear, baseline=lambda metadata: None
+    )  # fmt: skip
+    for number in range(5):
+        identity = f"base-{number}"
+        tunnel._receive(f"koupleless_dev/{identity}/base/heart", envelope(heartbeat(identity), now_ms()))
+    await asyncio.gather(*tunnel._tasks)
+    assert [beat.tunnel for beat in beats] == [f"base-{number}" for number in range(5)]
+    assert len(tunnel._bases) == 3
+
+
 def test_addresses_of_brokers() -> None:
     assert parse_broker("broker.example:8883") == ("broker.example", 8883)
     assert parse_broker("broker.example") == ("broker.example", 1883)

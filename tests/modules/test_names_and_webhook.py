@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairlead.modules.arklet import Answer, Outcome, outcome_of, read_answer, sentence_of, share_of, states_of
+from fairlead.modules.arklet import Answer, Outcome, outcome_of, read_answer, seconds_of, sentence_of, states_of
 from fairlead.modules.base_node import Liveness, NodeOptions, liveness, node_name, node_profile
 from fairlead.modules.bases import Trust, parse_networks
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat, Unreadable, parse_heartbeat
@@ -222,5 +222,9 @@ def test_k13_a_pod_that_tolerates_everything_is_no_module() -> None:
 
 @pytest.mark.parametrize("value", ["1", "x", [], {}, None, True, -1, 10**400, 1e300, float("nan"), float("inf")])
 def test_a_base_that_measures_nonsense_measures_nothing(value: Any) -> None:
-    assert share_of({"cpu": value}, "cpu") == 0
-    assert share_of({"cpu": 0.25}, "cpu") == 0.25
+    assert seconds_of({"cpu": value}, "cpu") == 0
+    assert seconds_of({"cpu": 0.25}, "cpu") == 0.25
+
+
+def test_a_module_that_has_used_a_core_for_a_month_has_used_it() -> None:
+    assert seconds_of({"cpu": 30 * 86_400}, "cpu") == 2_592_000

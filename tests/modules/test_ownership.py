@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
+from fairlead.cluster.errors import ClusterError
 from fairlead.model.kinds import Lease
 from fairlead.modules.ownership import Ownership
 from fairlead.testing.clock import ManualClock
@@ -46,6 +47,9 @@ class Cluster:
         self.served.append(name)
         return True
 
+    async def give_up(self, name: str) -> None:
+        raise ClusterError("no answer")
+
     async def release(self, name: str) -> None:
         self.served.remove(name)
 
@@ -74,6 +78,13 @@ async def test_a_node_that_another_has_taken_since_the_watch_showed_it_stays_wit
     await at.ownership()._take_all({"n1": lease("n1", "one")})
     assert at.served == []
     assert at.reads == {"member one": 1, "node lease": 1, "member three": 1}
+
+
+async def test_a_hand_over_that_the_server_does_not_answer_ends_nothing_else() -> None:
+    at = Cluster({}, gone=set(), served=["n1"])
+    ownership = at.ownership()
+    await ownership._hand_over("n1")
+    assert (at.served, ownership._leaving) == ([], set())
 
 
 async def test_a_lease_that_only_its_label_has_changed_is_taken_at_its_present_version() -> None:

@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from fairlead.model.node import Node
-from fairlead.modules.deployments import ModuleDeployment, baseline, baseline_of, newest_versions, plan_replicas
+from fairlead.modules.deployments import (
+    ModuleDeployment,
+    baseline,
+    baseline_of,
+    in_environment,
+    newest_versions,
+    plan_replicas,
+)
 from fairlead.modules.heartbeats import BaseMetadata
 from fairlead.modules.plan import FORGET_AGE_S, plan_forget, plan_sweep, plan_update
 from fairlead.modules.spec import ModuleState
@@ -93,6 +100,12 @@ def test_k64_a_peer_follows_the_ready_bases_of_its_cluster(nodes: list[Node], ex
 def test_k64_a_peer_may_opt_out() -> None:
     label = {"virtual-kubelet.koupleless.io/replicas-control": "true"}
     assert plan_replicas([peer(0, "1", "2026-01-01T00:00:00Z", **label)], [node("a")], "dev") == []
+
+
+def test_k64_a_peer_of_another_environment_is_another_controllers() -> None:
+    other = peer(3, **{"virtual-kubelet.koupleless.io/env": "prod"})
+    known = in_environment([peer(), other], "dev")
+    assert [change.replicas for change in plan_replicas(known, [node("a"), node("b", env="prod")], "dev")] == [1]
 
 
 def test_k67_a_base_starts_with_one_version_of_each_module_the_youngest() -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import sys
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlead.modules import arklet
@@ -208,6 +210,80 @@ async def test_a_base_that_is_killed_brings_its_modules_back_from_the_journal(tm
     async with running_base(tmp_path / "data") as base:
         assert await states(base) == {"hello:1.0.0": "deactivated", "hello:2.0.0": "activated"}
         assert await base.get("/hello/") == (200, "hello from version 2.0.0\n")
+
+
+async def test_a_base_that_is_killed_while_it_brings_modules_back_forgets_none(tmp_path: Path) -> None:
+    begun, data = tmp_path / "begun", tmp_path / "data"
+    source = f"import time\ndef main(context):\n    open({str(begun)!r}, 'a').write('x')\n    time.sleep(1.5)\n"
+    async with running_base(data) as base:
+        await base.client.install(base.address, Module("hello", "1.0.0", hello(tmp_path)))
+        await base.client.install(base.address, Module("slow", "1.0.0", module(tmp_path, "slow", source)))
+        base.process.kill()
+        await base.process.wait()
+
+    async def is_restoring() -> bool:
+        return begun.read_text() == "xx"
+
+    arguments = ("-m", "fairlead.modules.base", "--port", "0", "--web-port", "0", "--data", str(data))
+    again = await asyncio.create_subprocess_exec(sys.executable, *arguments)
+    await until(is_restoring)
+    again.kill()
+    await again.wait()
+    journal = msgspec.json.decode((data / "journal.json").read_bytes())
+    assert [each["bizName"] for each in journal] == ["hello", "slow"]
+
+
+async def test_a_base_that_keeps_the_old_version_active_does_so_after_a_restart(tmp_path: Path) -> None:
+    expected = {"hello:1.0.0": "activated", "hello:2.0.0": "deactivated"}
+    async with running_base(tmp_path / "data", "--keep-active") as base:
+        for version in ("1.0.0", "2.0.0"):
+            await base.client.install(base.address, Module("hello", version, hello(tmp_path, version)))
+        assert await states(base) == expected
+        base.process.kill()
+        await base.process.wait()
+    async with running_base(tmp_path / "data", "--keep-active") as base:
+        assert await states(base) == expected
+
+
+async def test_a_version_that_another_has_replaced_while_it_was_down_does_not_take_over_again(
+    base: BaseProcess, tmp_path: Path
+) -> None:
+    await base.client.install(base.address, Module("hello", "1.0.0", hello(tmp_path)))
+    log = await base.client.call(base.address, "queryBizLog", {"bizName": "hello", "bizVersion": "1.0.0"})
+    os.kill(int(log.fields["log"].split()[-1]), 9)
+
+    async def is_broken() -> bool:
+        return (await states(base))["hello:1.0.0"] == "broken"
+
+    async def is_back() -> bool:
+        return not await is_broken()
+
+    await until(is_broken)
+    await base.client.install(base.address, Module("hello", "2.0.0", hello(tmp_path, "2.0.0")))
+    await until(is_back)
+    assert await states(base) == {"hello:1.0.0": "deactivated", "hello:2.0.0": "activated"}
+
+
+async def test_a_module_that_is_removed_while_it_starts_again_leaves_no_process(
+    base: BaseProcess, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    source = f"import os, time\ndef main(context):\n    open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
+    source += "    time.sleep(1.5)\n"
+    slow = Module("slow", "1.0.0", module(tmp_path, "slow", source))
+    assert (await base.client.install(base.address, slow)).code == arklet.SUCCESS
+    os.kill(int(pids.read_text()), 9)
+
+    async def is_starting() -> bool:
+        return len(pids.read_text().split()) == 2
+
+    async def is_gone() -> bool:
+        return not Path(f"/proc/{pids.read_text().split()[1]}").exists()
+
+    await until(is_starting)
+    assert (await base.client.uninstall(base.address, slow)).code == arklet.SUCCESS
+    await until(is_gone)
+    assert await states(base) == {}
 
 
 async def test_a_base_that_is_asked_to_stop_answers_what_it_has_begun(tmp_path: Path) -> None:

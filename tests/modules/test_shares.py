@@ -134,3 +134,15 @@ async def test_a_lease_that_was_deleted_may_come_again_and_one_given_back_is_ove
     assert await at.is_over("you")
     server.renew("they", 1, holder="")
     assert await at.is_over("they")
+
+
+async def test_a_lease_that_is_deleted_a_second_time_is_waited_for_again() -> None:
+    server, clock = Server(), ManualClock()
+    at = members(server, clock)
+    assert not await at.is_over("you")
+    server.renew("you", 1)
+    server.tell()
+    at.look()
+    await clock.advance(3600)
+    server.leases.clear()
+    assert not await at.is_over("you"), "its holder may live, and make it again"

@@ -9,8 +9,8 @@ import msgspec
 from fairlead.model.intents import Create, Intent
 from fairlead.model.times import EARLIEST, rfc3339
 from fairlead.settings import TaskSettings
-from fairlead.tasks.carrier import Adaptation, Carrier, CarrierOptions, adapted, build
-from fairlead.tasks.plan import CarrierObject, CarrierPod, Observed, Plan, PlanOptions, plan_task
+from fairlead.tasks.carrier import Adaptation, Carrier, CarrierObject, CarrierOptions, adapted, build
+from fairlead.tasks.plan import CarrierPod, Observed, Plan, PlanOptions, plan_task
 from fairlead.tasks.spec import KINDS, Task
 from fairlead.tasks.templates import built_in
 

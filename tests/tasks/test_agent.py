@@ -24,7 +24,9 @@ from fairlead.tasks.agent.targets import (
     Surroundings,
     TargetPod,
     TargetService,
+    load_qps,
     net_reach_targets,
+    request_of,
 )
 from fairlead.tasks.agent.work import AgentOptions, Worker
 from fairlead.tasks.report_address import AddressMap, is_private
@@ -32,9 +34,11 @@ from fairlead.tasks.reports import summarize
 from fairlead.tasks.spec import (
     Actor,
     AppHttpHealthy,
+    AppHttpHealthySpec,
     DnsRequest,
     Expectation,
     Netdns,
+    NetdnsSpec,
     NetReach,
     NetReachSpec,
     TaskReport,
@@ -179,6 +183,11 @@ async def test_a_round_reports_its_figures_in_kdoctors_keys() -> None:
     assert set(metrics["latencies"]) == {"p50InMs", "p90InMs", "p95InMs", "p99InMs", "maxInMs", "minInMs", "meanInMs"}
     assert report["taskAppHealthy"]["runningLoadTotal"]["appHttpHealthyQPS"] == 10
     assert set(block["systemResource"]) == {"maxCPU", "meanCPU", "maxMemory"}
+
+
+def test_the_load_of_a_task_without_a_request_is_what_is_sent() -> None:
+    spec = AppHttpHealthySpec()
+    assert (load_qps(spec), request_of(spec).qps, request_of(NetdnsSpec()).qps) == (10, 10, 5)
 
 
 class Cluster:

@@ -7,12 +7,11 @@ import msgspec
 import pytest
 
 from fairlead.model.intents import Apply, Create, Delete, PatchStatus, RecordEvent
-from fairlead.tasks.carrier import missing_part, with_required_term
+from fairlead.tasks.carrier import CarrierObject, missing_part, with_required_term
 from fairlead.tasks.endpoints import CarrierEndpoints, probed_services, unlisted_pods
 from fairlead.tasks.plan import (
     ENDPOINTS_S,
     ROLLOUT_S,
-    CarrierObject,
     CarrierPod,
     Observed,
     PlanOptions,
@@ -424,6 +423,54 @@ def test_s41_a_carrier_deleted_by_hand_is_made_again() -> None:
     assert world.task.status.resource is not None
     assert world.task.status.resource.runtime_status == "creating"
     assert "CarrierLost" in events(world)
+
+
+def test_s41_a_carrier_that_was_ready_for_long_is_lost_and_not_late() -> None:
+    world = World(make_task())
+    world.make_ready("n1")
+    world.settle()
+    world.now += timedelta(hours=1)
+    world.lose()
+    plan = world.settle()
+    assert plan.wake_s == 601, "it has as long as the first one"
+    assert events(world)[-2:] == ["CarrierCreated", "CarrierLost"]
+    assert conditions(world)["CarrierReady"] == ("False", "Creating")
+
+
+def test_a_round_on_the_shared_agent_ends_in_time_though_an_agent_is_lost() -> None:
+    world = World(make_task(spec={key: value for key, value in SPEC.items() if key != "agentSpec"}))
+    body = {"metadata": {"name": "fairlead-agent", "namespace": NAMESPACE}, "spec": {}}
+    ready = {"observedGeneration": 1, "desiredNumberScheduled": 2, "numberReady": 2}
+    world.workload, world.pods = stored(body, "u", **ready), [pod("p1", "n1"), pod("p2", "n2")]
+    world.settle()
+    assert world.task.status.history[0].status == "ongoing"
+    world.workload = stored(body, "u", **{**ready, "numberReady": 1})
+    world.pods, world.results = [pod("p1", "n1"), pod("p2", "n2", ready=False)], {"uid-p1": True}
+    world.now += timedelta(minutes=5)
+    plan = world.settle()
+    waiting, judged = world.task.status.history
+    assert (judged.status, judged.succeed_agent_node_list, judged.not_report_agent_node_list) == (
+        "fail",
+        ["n1"],
+        ["n2"],
+    )
+    world.now += timedelta(minutes=56)
+    plan = world.settle()
+    assert world.task.status.history[0] == waiting, "the next one waits for the agent"
+    assert plan.wake_s == world.options.poll_s
+
+
+def test_the_carrier_of_a_finished_task_goes_whatever_its_status_says_of_the_kind() -> None:
+    world = World(make_task(spec={**SPEC, "agentSpec": {"terminationGracePeriodMinutes": 10}}))
+    run_to_finish(world, "n1")
+    assert world.task.status.resource is not None
+    resource = msgspec.structs.replace(world.task.status.resource, runtime_type="")
+    world.task = msgspec.structs.replace(
+        world.task, status=msgspec.structs.replace(world.task.status, resource=resource)
+    )
+    world.now += timedelta(minutes=11)
+    world.settle()
+    assert world.workload is None
 
 
 def test_s42_a_service_deleted_by_hand_is_made_again() -> None:

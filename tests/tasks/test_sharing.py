@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.model.intents import Create, Delete, Intent, Patch, PatchStatus
 from fairlead.tasks.admission import validate_update
-from fairlead.tasks.carrier import Adaptation, adapted, build_common, service_type
-from fairlead.tasks.plan import CarrierObject, CarrierPod, Observed, Plan, PlanOptions, plan_task, tracked
+from fairlead.tasks.carrier import Adaptation, CarrierObject, adapted, build_common, service_type
+from fairlead.tasks.plan import CarrierPod, Observed, Plan, PlanOptions, plan_task, tracked
 from fairlead.tasks.sharing import shared_carrier, sharers, task_reference, with_own_agents
 from fairlead.tasks.spec import SHARE_CARRIER, AgentSpec, Task
 from tests.tasks.kit import NOW, OPTIONS, make_task, pod, stored

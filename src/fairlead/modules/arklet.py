@@ -14,7 +14,7 @@ import msgspec
 from fairlead.modules.spec import ACTIVATED, BROKEN, MOST_TEXT, STOPPED, Module, ModuleState
 
 DEFAULT_PORT: Final = 1238
-MOST_SHARE: Final = 1e6
+MOST_SECONDS: Final = 1e12
 INSTALL: Final = "installBiz"
 UNINSTALL: Final = "uninstallBiz"
 UNINSTALL_THEN_INSTALL: Final = "uninstallThenInstall"
@@ -36,6 +36,9 @@ REPEAT_BIZ: Final = "REPEAT_BIZ"
 MISSING_BIZ: Final = "NOT_FOUND_BIZ"
 OTHER_BIZ: Final = "BIZ_IDENTITY_MISMATCH"
 """Of a Python base, which reads an artefact before it installs it."""
+
+REJECTIONS: Final = ("should not be blank", "should be both blank", "no protocol", "unknown protocol")
+"""What arklet says of a request that is itself at fault."""
 
 MOST_MODULES: Final = 10_000
 MOST_CPUS: Final = 4096
@@ -145,14 +148,8 @@ def outcome_of(command: str, answer: Answer) -> Outcome:
             return Outcome.ALREADY
         # The mutex answers without data; so does a request id that was used before.
         return Outcome.BROKEN if answer.fields else Outcome.BUSY
-    return Outcome.REJECTED if _is_rejection(answer) else Outcome.BROKEN
-
-
-_REJECTIONS = ("should not be blank", "should be both blank", "no protocol", "unknown protocol")
-
-
-def _is_rejection(answer: Answer) -> bool:
-    return any(phrase in answer.message for phrase in _REJECTIONS)
+    is_rejection = any(phrase in answer.message for phrase in REJECTIONS)
+    return Outcome.REJECTED if is_rejection else Outcome.BROKEN
 
 
 def sentence_of(answer: Answer) -> str:
@@ -243,7 +240,6 @@ class Health:
     max_bytes: int | None
     committed_bytes: int | None
     used_bytes: int | None
-    uptime_s: float | None = None
     stack: str = ""
     """`python` where it says so; Java bases do not."""
     cpus: int = 0
@@ -265,20 +261,18 @@ def health_of(answer: Answer) -> Health | None:
         return None
     health = fields_of(answer.fields, "healthData")
     jvm, master = fields_of(health, "jvm"), fields_of(health, "masterBizInfo")
-    uptime = jvm.get("run time(s)")
     return Health(
         text_of(master, "bizState").upper(),
         _bytes(jvm, "java max metaspace"),
         _bytes(jvm, "java committed metaspace"),
         _bytes(jvm, "java used metaspace"),
-        float(uptime) if isinstance(uptime, int | float) and 0 <= uptime < 1e12 else None,
         "python" if isinstance(health.get("python"), dict) else "",
         count if 0 < (count := number_of(fields_of(health, "cpu"), "count")) <= MOST_CPUS else 0,
     )
 
 
 def _bytes(fields: Fields, name: str) -> int | None:
-    value = number_of(fields, name, absent=0)
+    value = number_of(fields, name)
     return value if value >= 0 else None
 
 
@@ -292,17 +286,17 @@ def text_of(fields: Fields, name: str, *, most: int = MOST_TEXT) -> str:
     return value[:most] if isinstance(value, str) else ""
 
 
-def number_of(fields: Fields, name: str, *, absent: int = 0) -> int:
-    """A whole number of at most 63 bits; anything else counts as absent."""
+def number_of(fields: Fields, name: str) -> int:
+    """A whole number of at most 63 bits; anything else counts as 0."""
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
-        return absent
+        return 0
     return value
 
 
-def share_of(fields: Fields, name: str) -> float:
-    """A number that is not negative and not beyond all measure, such as cores in use; anything else counts as none."""
+def seconds_of(fields: Fields, name: str) -> float:
+    """A time such as that on a processor; what is no number, negative or beyond all measure counts as none."""
     value = fields.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST_SHARE:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST_SECONDS:
         return 0.0
     return float(value)

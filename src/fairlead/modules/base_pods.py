@@ -76,13 +76,6 @@ class BasePods:
         self.writer = writer
         self._client = client
 
-    @property
-    def is_synced(self) -> bool:
-        return self.mirror.is_synced
-
-    async def wait_synced(self) -> None:
-        await self.mirror.wait_synced()
-
     def at(self, ip: str) -> BasePod | None:
         """The pod at an address, if there is only one: pods of the host's network share theirs."""
         found = [pod for pod in self.mirror.by(BY_ADDRESS, ip) if not pod.is_leaving]
@@ -140,7 +133,7 @@ class BasePods:
                 yield part
 
     async def look_for(self, beat: Heartbeat) -> Sighting:
-        if not beat.pod_uid or not self.is_synced:
+        if not beat.pod_uid or not self.mirror.is_synced:
             return Sighting.UNKNOWN
         found = self.by_uid(beat.pod_uid)
         if found is None:

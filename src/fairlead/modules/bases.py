@@ -273,10 +273,6 @@ class Bases:
             ledger, begun = self._provider.ledger(name), self._provider.begun(name)
             self._leases.note(name, {LEDGER: write_installed(ledger), BEGUN: write_begun(begun)})
 
-    def recall(self, nodes: Sequence[Node]) -> None:
-        for node in nodes:
-            self.adopt(node)
-
     def adopt(self, node: Node) -> bool:
         """A node of an earlier process or of another replica: silent until now, so it has its time to be heard."""
         beat = remember(node)
@@ -294,7 +290,7 @@ class Bases:
 
     async def release(self, name: str) -> None:
         """Leave a base to another replica; returns when nothing of ours to it or its pods is in flight."""
-        base = self._bases.pop(name, None)
+        base = self._forget(name)
         if base is not None:
             base.is_released = True
             base.wakeup.set()
@@ -308,6 +304,11 @@ class Bases:
         self._note_ledger(name)
         self._provider.leave(name)
         self._close_port(name)
+
+    def _forget(self, name: str) -> Base | None:
+        """From here on its identity names no node: whoever bears it next may be another pod."""
+        self._names = {identity: node for identity, node in self._names.items() if node != name}
+        return self._bases.pop(name, None)
 
     def has(self, name: str) -> bool:
         return name in self._bases
@@ -346,10 +347,6 @@ class Bases:
                     await self._discover(self._pods)
 
     # -- heartbeats -----------------------------------------------------------------------------------------
-
-    async def hear(self, beat: Heartbeat, peer: str, token: str) -> None:
-        """Take a heartbeat in, or refuse it."""
-        await self.take_in(self.believe(beat, peer, token))
 
     def believe(self, beat: Heartbeat, peer: str, token: str) -> Heartbeat:
         """The heartbeat with what is known of its pod; Refused where the caller is not believed."""
@@ -438,8 +435,8 @@ class Bases:
         """A node is named by its base's pod, and a name stays: the pods have a moment to be read first."""
         if self._pods is None:
             return beat
-        if not self._pods.is_synced:
-            await first_of(self._pods.wait_synced(), self._clock.sleep(PODS_READ_S))
+        if not self._pods.mirror.is_synced:
+            await first_of(self._pods.mirror.wait_synced(), self._clock.sleep(PODS_READ_S))
         return self._pods.complete(beat)
 
     def _known(self, beat: Heartbeat) -> Base | None:
@@ -498,6 +495,8 @@ class Bases:
             base.wakeup.clear()
             try:
                 await self._poll(base)
+            except ClusterError as problem:
+                log.warning("base not looked at to the end", base=base.name, problem=str(problem))
             except Exception:
                 log.exception("bug while polling a base", base=base.name)
             wait_s = self._poll_s * (0.9 + 0.2 * self._rng())
@@ -523,7 +522,8 @@ class Bases:
         if self._healer is not None:
             is_exhausted = self._provider.is_exhausted(base.name)
             beat = replace(base.beat, pod_uid="") if base.is_pod_another_s else base.beat
-            self._healer.observe(base.name, beat, health, is_exhausted=is_exhausted, is_pod_leaving=base.is_pod_leaving)
+            is_leaving = base.is_pod_leaving
+            self._healer.observe(base.name, address, beat, health, is_exhausted=is_exhausted, is_pod_leaving=is_leaving)
         self._describe(base)
         await self._provider.poll(base.name, base.beat.metadata.stack)
         self._note_ledger(base.name)  # what has ended goes along with the next renewal
@@ -532,6 +532,8 @@ class Bases:
         silent_s = self._clock.elapsed_s() - base.heard_s
         known_pod_uid = base.known_pod_uid
         await self._look_at_pod(base)
+        if base.is_released:
+            return
         if (base.known_pod_uid, base.standing) != (known_pod_uid, self._standing(base)):
             self._describe(base)
         limit_s = STOPPED_REMOVE_S if not base.is_active or base.is_pod_leaving else self._remove_s
@@ -543,7 +545,6 @@ class Bases:
     async def _remove(self, base: Base) -> None:
         if base.task is not None:
             base.task.cancel()
-        self._bases.pop(base.name, None)
         if self._healer is not None:
             await self._healer.release(base.name)
         self._provider.leave(base.name)
@@ -555,6 +556,8 @@ class Bases:
             )
         await self._kubelet.remove(base.name)
         self._close_port(base.name)
+        # Only now: one that comes back meanwhile is a new base with its next heartbeat.
+        self._forget(base.name)
 
     def _close_port(self, name: str) -> None:
         if self._ports is not None:

@@ -67,6 +67,17 @@ class BrokerAddress:
             raise BadBroker(f"mqtt: {problem}") from None
 
 
+def broker_at(
+    text: str, username: str, password_file: str, ca_file: str, certificate: str, key: str
+) -> BrokerAddress | None:
+    """The broker at `host:port`, checked; None where none is named."""
+    if not text:
+        return None
+    address = BrokerAddress(*parse_broker(text), username, password_file, ca_file, certificate, key)
+    address.check()
+    return address
+
+
 def parse_broker(text: str) -> tuple[str, int]:
     """`host:port`; without a port it is 1883."""
     host, colon, named = text.rpartition(":")

@@ -26,8 +26,8 @@ from fairlead.modules.arklet import install_body
 from fairlead.modules.base.pack import pack
 from fairlead.modules.base_node import NodeOptions
 from fairlead.modules.bases import Elsewhere, Refused, Trust, parse_networks
-from fairlead.modules.broker import BadBroker, BrokerAddress, parse_broker
-from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
+from fairlead.modules.broker import BadBroker, BrokerAddress, broker_at
+from fairlead.modules.deployments import DEPLOYMENTS
 from fairlead.modules.endpoint import certificate_of
 from fairlead.modules.heal_grants import GrantWriter, parse_window
 from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, BaseMetadata, Unreadable, parse_heartbeat, parse_metadata
@@ -118,14 +118,14 @@ class Modules(Capability):
             surges=Surges(self._raised, runtime.reader, runtime.writer),
         )
         async with asyncio.TaskGroup() as tasks:
-            following = tasks.create_task(peers.run(), name="modules: peers")
-            granting = tasks.create_task(grants.run(), name="modules: healing") if healing.mode != "off" else None
+            working = [tasks.create_task(peers.run(), name="modules: peers")]
+            if healing.mode != "off":
+                working.append(tasks.create_task(grants.run(), name="modules: healing"))
             await runtime.stop.wait()
             peers.stop()
-            await asyncio.wait([following], timeout=1.0)
-            for task in (following, granting):
-                if task is not None:
-                    task.cancel()
+            await asyncio.wait(working[:1], timeout=1.0)
+            for task in working:
+                task.cancel()
 
     async def work(self, member: Runtime) -> None:
         await self._listens.wait()
@@ -163,12 +163,7 @@ class Modules(Capability):
         """Three Python bases, and a web module with a replica on each."""
         if not (self._settings.artefacts and self._url):
             return ()
-        folder = Path(self._settings.artefacts)
-        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-        for version in ("1.0.0", "2.0.0"):
-            target = folder / f"hello-{version}.zip"
-            await asyncio.to_thread(_pack_hello, target, version)
-        await asyncio.to_thread(_pack_leaky, folder / "leaky-1.0.0.zip")
+        await asyncio.to_thread(_pack_examples, Path(self._settings.artefacts))
         text = files("fairlead.modules").joinpath("demo.yaml").read_text().replace("MODULES_URL", self._url)
         return tuple(yaml.safe_load_all(text))
 
@@ -186,7 +181,7 @@ class Modules(Capability):
 
     async def _follow_bases(self, key: str) -> WakeAfter | None:
         await self._deployments.wait_synced()
-        known: list[ModuleDeployment] = list(self._deployments)
+        known = deployments.in_environment(self._deployments, self._settings.env)
         for change in deployments.plan_replicas(known, list(self._nodes), self._settings.env):
             metadata = change.deployment.metadata
             intent = Patch(
@@ -269,34 +264,21 @@ class Modules(Capability):
         return web.FileResponse(path)
 
 
-def _broker(settings: MqttSettings) -> BrokerAddress | None:
-    if not settings.broker:
-        return None
+def _broker(at: MqttSettings) -> BrokerAddress | None:
     try:
-        host, port = parse_broker(settings.broker)
-        address = BrokerAddress(
-            host,
-            port,
-            settings.username,
-            settings.password_file,
-            settings.ca_file,
-            settings.certificate,
-            settings.key,
-        )
-        address.check()
+        return broker_at(at.broker, at.username, at.password_file, at.ca_file, at.certificate, at.key)
     except BadBroker as problem:
         raise BadSettings(f"modules.{problem}") from None
-    return address
 
 
-def _pack_hello(target: Path, version: str) -> None:
-    source = Path(str(files("fairlead.modules").joinpath("example")))
-    pack(source, target, name="hello", version=version, entry="hello:app", context_path="/hello")
-
-
-def _pack_leaky(target: Path) -> None:
-    source = Path(str(files("fairlead.modules").joinpath("leaky")))
-    pack(source, target, name="leaky", version="1.0.0", entry="leaky:main", isolation="inproc")
+def _pack_examples(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    source = Path(str(files("fairlead.modules")))
+    hello = {"name": "hello", "entry": "hello:app", "context_path": "/hello"}
+    for version in ("1.0.0", "2.0.0"):
+        pack(source / "example", folder / f"hello-{version}.zip", version=version, **hello)
+    leaky = {"name": "leaky", "entry": "leaky:main", "isolation": "inproc"}
+    pack(source / "leaky", folder / "leaky-1.0.0.zip", version="1.0.0", **leaky)
 
 
 def _port_before(file: Path) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ApiStruct, ObjectMeta
 from fairlead.model.node import Node
+from fairlead.model.pod import SchedulerPod
 from fairlead.modules.heartbeats import BaseMetadata
 from fairlead.modules.names import (
     BASE_NAME,
@@ -108,6 +109,11 @@ def newest_versions(modules: Iterable[Module]) -> list[Module]:
     return list({module.name: module for module in modules}.values())
 
 
+def in_environment(deployments: Iterable[ModuleDeployment], env: str) -> list[ModuleDeployment]:
+    """Without those that name another environment: whoever controls that one counts its bases."""
+    return [each for each in deployments if each.metadata.labels.get(ENV, env) == env]
+
+
 def plan_replicas(deployments: Iterable[ModuleDeployment], nodes: Iterable[Node], env: str) -> list[PeerChange]:
     """Peer Deployments whose replicas are not the number of their bases."""
     counts = _ready_bases(nodes, env)
@@ -122,12 +128,14 @@ def plan_replicas(deployments: Iterable[ModuleDeployment], nodes: Iterable[Node]
     return changes
 
 
+def is_ready(thing: Node | SchedulerPod) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in thing.status.conditions or ())
+
+
 def _ready_bases(nodes: Iterable[Node], env: str) -> dict[str, int]:
     counts: dict[str, int] = {}
     for node in nodes:
         labels = node.metadata.labels
-        conditions = {each.type: each.status for each in node.status.conditions or ()}
-        is_there = node.status.phase == "Running" and conditions.get("Ready") == "True"
-        if is_there and labels.get(ENV) == env and labels.get(CLUSTER_NAME):
+        if node.status.phase == "Running" and is_ready(node) and labels.get(ENV) == env and labels.get(CLUSTER_NAME):
             counts[labels[CLUSTER_NAME]] = counts.get(labels[CLUSTER_NAME], 0) + 1
     return counts

@@ -25,6 +25,7 @@ from fairlead.model.node import Node
 from fairlead.model.numbers import whole_number
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import nanos
+from fairlead.modules.deployments import is_ready
 from fairlead.modules.healing import GRANT, STATE, Grant, HealState, Step, read_grant, read_state
 from fairlead.modules.names import CLUSTER_NAME, MODULE_LABEL_PREFIX
 from fairlead.modules.surge import Surges
@@ -118,10 +119,6 @@ def _cluster(node: Node) -> str:
     return node.metadata.labels.get(CLUSTER_NAME, "")
 
 
-def is_ready(node: Node) -> bool:
-    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
-
-
 def homeless(leaving: Sequence[SchedulerPod], elsewhere: Sequence[SchedulerPod]) -> list[SchedulerPod]:
     """Pods whose modules no other Ready pod has: they need a place before their base goes.
 
@@ -129,7 +126,7 @@ def homeless(leaving: Sequence[SchedulerPod], elsewhere: Sequence[SchedulerPod])
     """
     served: set[tuple[str, str, str]] = set()
     for pod in elsewhere:
-        if any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions or ()):
+        if is_ready(pod):
             served |= _modules(pod)
     return [pod for pod in leaving if not (_modules(pod) and _modules(pod) <= served)]
 

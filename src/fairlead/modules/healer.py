@@ -73,7 +73,8 @@ class Patient:
     """A base between two turns."""
 
     state: HealState | None
-    address: tuple[str, int] = ("", 0)
+    address: tuple[str, int] | None = None
+    """Where its arklet is called; None until it has been polled."""
     beat: Heartbeat = field(default_factory=Heartbeat)
     pressure: Pressure = field(default_factory=Pressure)
     level: float = 0.0
@@ -118,7 +119,16 @@ class Healer:
         """A base that is served from now on, with what its node says of its healing."""
         self._patients[name] = Patient(healing.read_state(annotations.get(healing.STATE, "")))
 
-    def observe(self, name: str, beat: Heartbeat, health: Health, *, is_exhausted: bool, is_pod_leaving: bool) -> None:
+    def observe(
+        self,
+        name: str,
+        address: tuple[str, int],
+        beat: Heartbeat,
+        health: Health,
+        *,
+        is_exhausted: bool,
+        is_pod_leaving: bool,
+    ) -> None:
         """What a poll found."""
         patient = self._patients.get(name)
         if patient is None:
@@ -126,7 +136,7 @@ class Healer:
         most = health.max_bytes or self._fallback_bytes
         patient.level = max(health.used_bytes or 0, health.committed_bytes or 0) / most if most else 0.0
         patient.pressure = patient.pressure.after(patient.level, self._limits)
-        patient.address, patient.beat = (beat.ip, beat.arklet_port), beat
+        patient.address, patient.beat = address, beat
         patient.is_exhausted, patient.is_pod_leaving = is_exhausted, is_pod_leaving
 
     def taints(self, name: str) -> tuple[dict[str, str], ...]:
@@ -162,7 +172,7 @@ class Healer:
     def _is_due(self, patient: Patient) -> bool:
         """Whether there is anything to begin, to carry on or to take back: of a thousand bases hardly one."""
         is_under_way = patient.task is not None and not patient.task.done()
-        if is_under_way or not patient.address[1]:
+        if is_under_way or patient.address is None:
             return False
         is_at_rest = patient.state is None and not patient.message
         return not is_at_rest or needs_healing(patient.pressure, patient.is_exhausted, self._limits)
@@ -193,7 +203,7 @@ class Healer:
         step = patient.state.step if patient.state is not None else None
         node = self._nodes.get(name) if is_begun else None
         modules: tuple[str, ...] | None = None
-        if step is healing.Step.UNINSTALLING:
+        if step is healing.Step.UNINSTALLING and patient.address is not None:
             states = await self._client.modules(patient.address)
             modules = tuple(state.key for state in states) if states is not None else None
         if step is healing.Step.DELETING:
@@ -263,7 +273,7 @@ class Healer:
             await self._writer.carry_out(Delete(kind=TENANTS, name=pod.name, namespace=pod.namespace, uid=pod.uid))
         for key in plan.uninstall:
             module, _, version = key.rpartition(":")
-            if patient.is_released:
+            if patient.is_released or patient.address is None:
                 return ""
             await self._client.uninstall(patient.address, Module(module, version, ""))
         return await self._delete_base(name, patient.beat) if plan.delete_base else ""

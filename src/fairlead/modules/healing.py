@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from fairlead.model.times import parse_time_or_none, rfc3339
-from fairlead.model.undecodable import UNDECODABLE
+from fairlead.model.undecodable import decode_or_none
 
 STATE: Final = "base.koupleless.io/heal-state"
 GRANT: Final = "base.koupleless.io/heal-grant"
@@ -56,17 +56,11 @@ class Grant(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 def read_state(text: str) -> HealState | None:
     """What cannot be read is no state: pressure that is still there is found again."""
-    try:
-        return msgspec.json.decode(text, type=HealState) if text else None
-    except UNDECODABLE:
-        return None
+    return decode_or_none(text, HealState)
 
 
 def read_grant(text: str) -> Grant | None:
-    try:
-        return msgspec.json.decode(text, type=Grant) if text else None
-    except UNDECODABLE:
-        return None
+    return decode_or_none(text, Grant)
 
 
 @dataclass(frozen=True, slots=True)

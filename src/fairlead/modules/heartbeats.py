@@ -91,19 +91,17 @@ def merged(known: Heartbeat, beat: Heartbeat) -> Heartbeat:
 
 
 def parse_heartbeat(body: bytes | str) -> Heartbeat:
-    if len(body) > MOST_HEARTBEAT_BYTES:
-        raise Unreadable(f"the heartbeat is longer than {MOST_HEARTBEAT_BYTES} bytes")
-    return heartbeat_of(_decode(body))
+    return heartbeat_of(_decode(body, "heartbeat"))
 
 
 def parse_metadata(body: bytes | str) -> BaseMetadata:
     """Of a query for the baseline."""
+    return metadata_of(_decode(body, "query"))
+
+
+def _decode(body: bytes | str, what: str) -> Fields:
     if len(body) > MOST_HEARTBEAT_BYTES:
-        raise Unreadable(f"the query is longer than {MOST_HEARTBEAT_BYTES} bytes")
-    return metadata_of(_decode(body))
-
-
-def _decode(body: bytes | str) -> Fields:
+        raise Unreadable(f"the {what} is longer than {MOST_HEARTBEAT_BYTES} bytes")
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as problem:

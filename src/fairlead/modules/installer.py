@@ -9,7 +9,7 @@ Used by `modules.provider`. One task per container; every call is bounded in tim
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -45,6 +45,17 @@ WriteLedger = Callable[[str], Awaitable[bool]]
 
 async def _without_ledger(node: str) -> bool:
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRun:
+    """The module of one container on the base of its pod, and its run as it was last reported."""
+
+    base: Served
+    work: PodWork
+    container: str
+    module: Module
+    run: RunReport
 
 
 class Halted(Exception):
@@ -157,15 +168,16 @@ class Installer:
         if (conflict := self._conflict(base, work, module)) is not None:
             self.set(work, container, reports.waiting(run, reports.CONFLICT, conflict))
             return AWAY_S
+        this = ModuleRun(base, work, container, module, run)
         state = next((each for each in states if each.key == module.key), None)
         strangers = await self._remove_strangers(base, module, states)
         if strangers and state is None:
-            return self._mismatch(work, container, run, module, strangers)
+            return self._mismatch(this, strangers)
         if state is not None and state.state.upper() == BROKEN:
             await self._command(base, arklet.UNINSTALL, module)
             state = None
         if state is not None:
-            return self._report_present(base, work, container, module, run, states)
+            return self._report_present(this, states)
         namespace, others = work.pod.metadata.namespace, tuple(each.key for each in states if each.name == module.name)
         if not ledger.has_room(base.ledger, base.begun, module.key, namespace, others):
             del base.owners[module.key]
@@ -179,8 +191,8 @@ class Installer:
         if not await self.write_ledger(work.pod.spec.node_name):
             return AWAY_S
         before = frozenset(each.key for each in states)
-        answer, states = await self._install_once(base, work, container, module, run)
-        return await self._after_install(base, work, container, module, run, answer, before, states)
+        answer, states = await self._install_once(this)
+        return await self._after_install(this, answer, before, states)
 
     def _conflict(self, base: Served, work: PodWork, module: Module) -> str | None:
         """Why the module must wait for another pod; where it need not, it is this pod's from here on."""
@@ -194,19 +206,12 @@ class Installer:
         found = self._pods.get(owner)
         return f"{module.key} is on this base for pod {found.pod.key if found is not None else owner}"
 
-    def _report_present(
-        self,
-        base: Served,
-        work: PodWork,
-        container: str,
-        module: Module,
-        run: RunReport,
-        states: Iterable[ModuleState],
-    ) -> float | None:
+    def _report_present(self, this: ModuleRun, states: Iterable[ModuleState]) -> float | None:
         """The base has the module: it is as the base says."""
+        base, module = this.base, this.module
         state = next(each for each in states if each.key == module.key)
-        report = reports.run_report(state, module, base.address[0], run.attempt, self._clock.now())
-        self.set(work, container, report)
+        report = reports.run_report(state, module, base.address[0], this.run.attempt, self._clock.now())
+        self.set(this.work, this.container, report)
         base.begun.pop(module.key, None)
         has_others = any(each.name == module.name and each.key != module.key for each in states)
         if has_others or base.stack != JAVA:
@@ -224,44 +229,23 @@ class Installer:
                 return True
         return False
 
-    async def _install_once(
-        self, base: Served, work: PodWork, container: str, module: Module, run: RunReport
-    ) -> tuple[Answer, list[ModuleState] | None]:
+    async def _install_once(self, this: ModuleRun) -> tuple[Answer, list[ModuleState] | None]:
         """What the command came to; with every module of the base where its end was seen by them."""
+        base, pod = this.base, this.work.pod
         self._check(base)
-        module = self._with_settings(work, container, module)
         stamp = int(self._clock.now().timestamp() * 1000)
-        request_id = f"{work.pod.uid}/{container}/{run.attempt}/{stamp}"
+        request_id = f"{pod.uid}/{this.container}/{this.run.attempt}/{stamp}"
         with base.command():
-            answer = await self._client.install(base.address, module, request_id)
+            answer = await self._client.install(base.address, _with_settings(this), request_id)
         if outcome_of(arklet.INSTALL, answer) is not Outcome.RUNNING:
             return answer, None
-        return await self.operations.wait(work.pod.spec.node_name, lambda: base.address, module.key, request_id)
-
-    def _with_settings(self, work: PodWork, container: str, module: Module) -> Module:
-        """With the arguments and variables of its container, and the number of its trace."""
-        run = work.desired.get(container)
-        if run is None:
-            return module
-        envs = {name: value for name, value in run.env.items() if name not in VERSION_NAMES}
-        if trace := traceparent():
-            envs.setdefault("TRACEPARENT", trace)
-        strategy = work.pod.metadata.annotations.get(INSTALL_STRATEGY, "")
-        strategy = strategy if strategy in arklet.STRATEGIES else ""
-        return replace(module, args=run.args or (), envs=tuple(envs.items()), strategy=strategy)
+        return await self.operations.wait(pod.spec.node_name, lambda: base.address, this.module.key, request_id)
 
     async def _after_install(
-        self,
-        base: Served,
-        work: PodWork,
-        container: str,
-        module: Module,
-        run: RunReport,
-        answer: Answer,
-        before: frozenset[str],
-        states: list[ModuleState] | None,
+        self, this: ModuleRun, answer: Answer, before: frozenset[str], states: list[ModuleState] | None
     ) -> float | None:
         """`before`: what the base had when it was asked; `states`: what it has now, where that is known."""
+        base, module = this.base, this.module
         outcome = outcome_of(arklet.INSTALL, answer)
         if outcome is Outcome.BUSY:
             return BUSY_S
@@ -269,19 +253,18 @@ class Installer:
             return AWAY_S
         if outcome not in (Outcome.DONE, Outcome.ALREADY):
             reason = reports.MISMATCH if answer.inner_code == arklet.OTHER_BIZ else reports.BACK_OFF
-            return self._fail(work, container, run, reason, sentence_of(answer))
+            return self._fail(this.work, this.container, this.run, reason, sentence_of(answer))
         if states is None:
             states = await self.list_modules(base)
         if states is None:
             return None
         if any(each.key == module.key and each.state.upper() != BROKEN for each in states):
-            return self._report_present(base, work, container, module, run, states)
+            return self._report_present(this, states)
         if any(each.key == module.key for each in states):
             return BUSY_S
         if outcome is Outcome.ALREADY:
-            return self._fail(work, container, run, reports.BACK_OFF, sentence_of(answer))
-        strangers = await self._remove_strangers(base, module, states, before)
-        return self._mismatch(work, container, run, module, strangers)
+            return self._fail(this.work, this.container, this.run, reports.BACK_OFF, sentence_of(answer))
+        return self._mismatch(this, await self._remove_strangers(base, module, states, before))
 
     async def _remove_strangers(
         self, base: Served, module: Module, states: Iterable[ModuleState], before: frozenset[str] | None = None
@@ -303,11 +286,9 @@ class Installer:
             await self._command(base, arklet.UNINSTALL, Module(stranger.name, stranger.version, module.url))
         return [each.key for each in strangers]
 
-    def _mismatch(
-        self, work: PodWork, container: str, run: RunReport, module: Module, strangers: Iterable[str]
-    ) -> float:
-        names = ", ".join(strangers) or "something else"
-        return self._fail(work, container, run, reports.MISMATCH, f"the artefact is {names}, not {module.key}")
+    def _mismatch(self, this: ModuleRun, strangers: Iterable[str]) -> float:
+        message = f"the artefact is {', '.join(strangers) or 'something else'}, not {this.module.key}"
+        return self._fail(this.work, this.container, this.run, reports.MISMATCH, message)
 
     def _fail(self, work: PodWork, container: str, run: RunReport, reason: str, message: str) -> float:
         """By the pod's policy: tried again after a while, or at its end."""
@@ -405,3 +386,16 @@ class Installer:
 
 def _ended(run: RunReport, now: datetime) -> RunReport:
     return RunReport(run.attempt, RunPhase.EXITED, run.started_at, now, 0, reason="Uninstalled", id=run.id)
+
+
+def _with_settings(this: ModuleRun) -> Module:
+    """The module with the arguments and variables of its container, and the number of its trace."""
+    run = this.work.desired.get(this.container)
+    if run is None:
+        return this.module
+    envs = {name: value for name, value in run.env.items() if name not in VERSION_NAMES}
+    if trace := traceparent():
+        envs.setdefault("TRACEPARENT", trace)
+    strategy = this.work.pod.metadata.annotations.get(INSTALL_STRATEGY, "")
+    strategy = strategy if strategy in arklet.STRATEGIES else ""
+    return replace(this.module, args=run.args or (), envs=tuple(envs.items()), strategy=strategy)

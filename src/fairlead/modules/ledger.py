@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead.model.undecodable import UNDECODABLE
+from fairlead.model.undecodable import decode_or_none
 from fairlead.modules.spec import Module
 
 MOST_BYTES: Final = 128 << 10
@@ -30,10 +30,7 @@ def write_installed(ledger: Mapping[str, str]) -> str:
 
 def read_installed(text: str) -> dict[str, str]:
     """Namespaces by key; what cannot be read names none, and then nothing is removed."""
-    try:
-        keys = msgspec.json.decode(text, type=dict[str, list[str]]) if text else {}
-    except UNDECODABLE:
-        return {}
+    keys = decode_or_none(text, dict[str, list[str]]) or {}
     return {key: namespace for namespace, listed in keys.items() for key in listed}
 
 
@@ -43,10 +40,7 @@ def write_begun(begun: Begun) -> str:
 
 def read_begun(text: str) -> dict[str, tuple[str, ...]]:
     """What cannot be read names none."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, tuple[str, ...]]) if text else {}
-    except UNDECODABLE:
-        return {}
+    return decode_or_none(text, dict[str, tuple[str, ...]]) or {}
 
 
 def has_room(ledger: Mapping[str, str], begun: Begun, key: str, namespace: str, others: Iterable[str]) -> bool:

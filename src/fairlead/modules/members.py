@@ -63,6 +63,7 @@ class Members:
         for lease in self._leases:
             if lease.metadata.name.startswith(prefix):
                 names.add(lease.metadata.name)
+                self._missing.pop(lease.metadata.name, None)
                 self._see(lease)
         for name in self._sightings.keys() - names:
             del self._sightings[name]

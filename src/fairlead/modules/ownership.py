@@ -113,7 +113,7 @@ class Ownership:
             self._tasks.create_task(self._drop(name), name=f"drop {name}")
         serving = {node.name for node in self._nodes if self._titles.has(node.name)} | self._leaving
         leases = {lease.metadata.name: lease for lease in self._leases}
-        holders = {name: lease.spec.holder_identity or "" for name, lease in leases.items()}
+        holders = {name: _holder(lease) for name, lease in leases.items()}
         names = {node.name for node in self._nodes}
         alive = self._members.alive()
         shares = plan_shares(self._members.me, names, alive, holders, serving, self._members.is_alive)
@@ -192,6 +192,8 @@ class Ownership:
             await self._release(name)
             await self._titles.give_up(name)
             log.info("node handed over", node=name)
+        except ClusterError as problem:
+            log.warning("node not given up: others take it when its lease has run out", node=name, problem=str(problem))
         finally:
             self._last = (name, self._clock.elapsed_s())
             self._leaving.discard(name)
@@ -225,8 +227,9 @@ class Ownership:
 
     def owner(self, name: str) -> str:
         """Who hears of this node: its holder, or whoever it would be for."""
-        lease = self._leases.get(f"{LEASE_NAMESPACE}/{name}")
-        holder = (lease.spec.holder_identity or "") if lease is not None else ""
-        if self._titles.has(name) or (holder and holder != self._members.me and self._members.is_alive(holder)):
-            return self._members.me if self._titles.has(name) else holder
+        if self._titles.has(name):
+            return self._members.me
+        holder = _holder(self._leases.get(f"{LEASE_NAMESPACE}/{name}"))
+        if holder not in ("", self._members.me) and self._members.is_alive(holder):
+            return holder
         return rank(name, self._members.alive())[0]

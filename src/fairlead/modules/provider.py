@@ -90,10 +90,7 @@ class ArkletProvider:
         try:
             await asyncio.Event().wait()
         finally:
-            tasks = [task for work in self._pods.values() for task in work.tasks.values()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _cancel(self._pods.values())
 
     # -- bases ----------------------------------------------------------------------------------------------
 
@@ -109,8 +106,7 @@ class ArkletProvider:
         its namespace by key, `begun`: what was begun."""
         known = self._bases.get(node)
         if known is None:
-            made = Served(address, wake, ledger=dict(ledger), begun=dict(begun))
-            self._bases[node] = made
+            self._bases[node] = Served(address, wake, ledger=dict(ledger), begun=dict(begun))
         elif known.address != address:
             known.address, known.sent_s = address, -math.inf
             for uid in self._on(node):
@@ -133,10 +129,7 @@ class ArkletProvider:
         works = self._on_nodes.pop(node, {})
         for uid in works:
             del self._pods[uid]
-        tasks = [task for work in works.values() for task in work.tasks.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancel(works.values())
 
     def serves(self, node: str) -> bool:
         return node in self._bases
@@ -233,7 +226,7 @@ class ArkletProvider:
     async def _measure(self, base: Served) -> None:
         base.usage = {
             f"{arklet.text_of(each, 'bizName')}:{arklet.text_of(each, 'bizVersion')}": Usage(
-                arklet.share_of(each, "cpu"), arklet.number_of(each, "memory")
+                arklet.seconds_of(each, "cpu"), arklet.number_of(each, "memory")
             )
             for each in await self._client.stats(base.address)
         }
@@ -308,11 +301,10 @@ class ArkletProvider:
             await asyncio.wait(tasks, timeout=max(grace_s, installer.AWAY_S))
         for task in tasks:
             task.cancel()
-        base = self._bases.get(work.pod.spec.node_name)
-        if base is not None:
+        node = work.pod.spec.node_name
+        if (base := self._bases.get(node)) is not None:
             base.owners = {key: owner for key, owner in base.owners.items() if owner != uid}
         self._pods.pop(uid, None)
-        node = work.pod.spec.node_name
         if (works := self._on_nodes.get(node)) is not None:
             works.pop(uid, None)
             if not works:
@@ -375,19 +367,26 @@ class ArkletProvider:
 
     async def _log_lines(self, base: Served, module: Module, options: LogOptions) -> AsyncIterator[bytes]:
         body: dict[str, object] = {"bizName": module.name, "bizVersion": module.version}
-        answer = await self._client.call(base.address, "queryBizLog", body)
+        answer = await self._client.call(base.address, arklet.QUERY_LOG, body)
         if answer.code != arklet.SUCCESS:
             yield f"the base keeps no log of {module.key} by itself: {sentence_of(answer)}\n".encode()
             return
         text = arklet.text_of(answer.fields, "log", most=1 << 20)
         if options.tail_lines is not None:
             lines = text.splitlines(keepends=True)
-            text = "".join(lines[len(lines) - min(len(lines), options.tail_lines) :])
+            text = "".join(lines[max(0, len(lines) - options.tail_lines) :])
         yield text.encode()[: options.limit_bytes]
         while options.follow:
             offset = arklet.number_of(answer.fields, "offset")
             await self._clock.sleep(1.0)
-            answer = await self._client.call(base.address, "queryBizLog", {**body, "offset": offset})
+            answer = await self._client.call(base.address, arklet.QUERY_LOG, {**body, "offset": offset})
             if answer.code != arklet.SUCCESS:
                 return
             yield arklet.text_of(answer.fields, "log", most=1 << 20).encode()
+
+
+async def _cancel(works: Iterable[PodWork]) -> None:
+    tasks = [task for work in works for task in work.tasks.values()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

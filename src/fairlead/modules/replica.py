@@ -172,7 +172,7 @@ class Replica:
             self._find_node_lease,
             clock=member.clock,
             serve=self._serve,
-            release=self._release,
+            release=lambda name: self._bases.release(name),
         )
         self._healer = self._new_healer(client, pods, options.memory_bytes)
         self._bases = Bases(
@@ -192,7 +192,7 @@ class Replica:
             pod_of=self._pod_of,
             pods=pods,
             healer=self._healer,
-            is_ours=lambda name: self._ownership.owner(name) == member.identity,
+            is_ours=self._is_ours,
             find_node=self._find_node,
             leases=titles,
         )
@@ -253,7 +253,9 @@ class Replica:
             bases = tasks.create_task(self._bases.run(), name="modules: bases")
             await self._publish({URL: url, KEY: self._forwarder.public_key})
             owning = tasks.create_task(self._ownership.run(), name="modules: ownership")
-            working = [kubelet, bases, owning, tasks.create_task(self._heal(), name="modules: healing")]
+            working = [kubelet, bases, owning]
+            if self._healer is not None:
+                working.append(tasks.create_task(self._healer.run(), name="modules: healing"))
             if self._tunnel is not None:
                 working.append(tasks.create_task(self._tunnel.run(), name="modules: mqtt"))
             member.offers.kubelets.append(self.kubelet)
@@ -269,10 +271,6 @@ class Replica:
                 member.offers.kubelets.remove(self.kubelet)
                 for task in working:
                     task.cancel()
-
-    async def _heal(self) -> None:
-        if self._healer is not None:
-            await self._healer.run()
 
     async def _publish(self, notes: dict[str, str | None]) -> None:
         member = self._member
@@ -302,12 +300,11 @@ class Replica:
         else:
             beat = self._bases.believe(beat, peer, token)
         name = self._bases.name_of(beat)
-        owner = self._ownership.owner(name)
-        if self._bases.has(name) or owner == self._member.identity or is_passed_on:
+        if self._is_ours(name) or is_passed_on:
             await self._bases.take_in(beat)
             return
         try:
-            await self._forwarder.forward(owner, body)
+            await self._forwarder.forward(self._ownership.owner(name), body)
         except NotReached as problem:
             raise Elsewhere(str(problem)) from None
         self._count("passed on")
@@ -331,15 +328,17 @@ class Replica:
         """Every replica hears it, and whoever serves the base takes it in. The broker has checked who publishes."""
         with suppress(Refused, Elsewhere, ClusterError):
             beat = self._bases.believe(beat, beat.ip, "")
-            name = self._bases.name_of(beat)
-            if self._bases.has(name) or self._ownership.owner(name) == self._member.identity:
+            if self._is_ours(self._bases.name_of(beat)):
                 await self._bases.take_in(beat)
 
     def _own_baseline(self, metadata: BaseMetadata) -> list[dict[str, Any]] | None:
         """None where another replica answers."""
-        name = self._bases.name_of(Heartbeat(metadata))
-        is_ours = self._bases.has(name) or self._ownership.owner(name) == self._member.identity
+        is_ours = self._is_ours(self._bases.name_of(Heartbeat(metadata)))
         return self._baseline(metadata) if is_ours else None
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether we serve the node, or should."""
+        return self._bases.has(name) or self._ownership.owner(name) == self._member.identity
 
     # -- for the parts --------------------------------------------------------------------------------------
 
@@ -353,9 +352,6 @@ class Replica:
     async def _serve(self, name: str) -> bool:
         node = await self._find_node(name)
         return node is not None and self._bases.adopt(node)
-
-    async def _release(self, name: str) -> None:
-        await self._bases.release(name)
 
     def _known_name(self, beat: Heartbeat) -> str:
         """By its pod, identity or address. Another pod with one of the last two, such as by reuse, is another base."""

@@ -17,7 +17,7 @@ from fairlead.model.intents import Patch
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject
 from fairlead.model.pod import SchedulerPod
-from fairlead.model.undecodable import UNDECODABLE
+from fairlead.model.undecodable import decode_or_none
 from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
 from fairlead.modules.names import PEER, STRATEGY
 
@@ -37,10 +37,7 @@ class Surge(msgspec.Struct, frozen=True):
 
 
 def read_surge(deployment: ModuleDeployment) -> Surge | None:
-    try:
-        return msgspec.json.decode(deployment.metadata.annotations.get(NOTE, ""), type=Surge)
-    except UNDECODABLE:
-        return None
+    return decode_or_none(deployment.metadata.annotations.get(NOTE, ""), Surge)
 
 
 class Surges:

@@ -129,8 +129,6 @@ class MqttTunnel:
                 self._count("malformed")
             return
         base = self._correspondent(message.identity)
-        if base is None:
-            return
         self._note(message, base, now_ms)
         if (reply := mqtt.reply_of(message)) is not None:
             for waiting in self._waiting.pop((message.identity, *reply.key), []):
@@ -149,10 +147,11 @@ class MqttTunnel:
         elif report.query is not None:
             self._begin(self._answer_query(message.identity, report.query))
 
-    def _correspondent(self, identity: str) -> Correspondent | None:
-        known = self._bases.get(identity)
-        if known is None and len(self._bases) < MOST_BASES:
-            known = self._bases[identity] = Correspondent()
+    def _correspondent(self, identity: str) -> Correspondent:
+        """The one that was silent for the longest time makes room for another: nothing is lost but its clock."""
+        known = self._bases[identity] = self._bases.pop(identity, Correspondent())
+        if len(self._bases) > MOST_BASES:
+            del self._bases[next(iter(self._bases))]
         return known
 
     def _note(self, message: mqtt.Message, base: Correspondent, now_ms: int) -> None:

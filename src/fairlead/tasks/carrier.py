@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from fairlead.model.hashes import short_hash
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import ApiObject, ObjectMeta
+from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.model.owners import controller_reference
 from fairlead.model.quantity import nanos
-from fairlead.tasks.names import CarrierNames, carrier_names
+from fairlead.tasks.names import CarrierNames, carrier_names, names_of
 from fairlead.tasks.spec import KINDS, AgentSpec, NetReachSpec, NetReachTarget, TaskResource
 
 Json = dict[str, Any]
@@ -23,13 +23,26 @@ UNIQUE_LABEL: Final = "app.kubernetes.io/name"
 PROVIDER_LABEL: Final = "fairlead.io/provider"
 QUANTITIES: Final = frozenset({"limits", "requests"})
 HASH_ANNOTATION: Final = "tasks.fairlead.io/template-hash"
-DAEMON_SETS = Kind("apps", "v1", "daemonsets", "DaemonSet", ApiObject)
-DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", ApiObject)
-SERVICES = Kind("", "v1", "services", "Service", ApiObject)
-INGRESSES = Kind("networking.k8s.io", "v1", "ingresses", "Ingress", ApiObject)
-SECRETS = Kind("", "v1", "secrets", "Secret", ApiObject)
-CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", ApiObject)
-WORKLOADS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (DAEMON_SETS, DEPLOYMENTS)}
+EXCLUDED_PROVIDERS: Final = ("simulated", "arklet")
+
+
+class CarrierObject(ApiStruct, frozen=True):
+    """A workload or a part of a carrier, as written."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Json = {}
+    status: Json = {}
+    data: dict[str, str] = {}
+
+
+DAEMON_SETS = Kind("apps", "v1", "daemonsets", "DaemonSet", CarrierObject)
+DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", CarrierObject)
+SERVICES = Kind("", "v1", "services", "Service", CarrierObject)
+INGRESSES = Kind("networking.k8s.io", "v1", "ingresses", "Ingress", CarrierObject)
+SECRETS = Kind("", "v1", "secrets", "Secret", CarrierObject)
+CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", CarrierObject)
+WORKLOADS: Final = {each.kind: each for each in (DAEMON_SETS, DEPLOYMENTS)}
+PARTS: Final = {each.kind: each for each in (SERVICES, INGRESSES, SECRETS, CONFIG_MAPS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,40 +88,36 @@ class Carrier:
 
 def build_shared(options: CarrierOptions, name: str, specs: Sequence[Any] = ()) -> Carrier:
     """The shared agent: nobody owns it, and it carries every task without an agentSpec; `specs` are theirs."""
-    agent, identity = AgentSpec(), {options.unique_label: name}
-    names = CarrierNames(name, f"{name}-ipv4", f"{name}-ipv6")
-    families = [("IPv4", names.service_v4)] if options.ipv4 else []
-    families += [("IPv6", names.service_v6)] if options.ipv6 else []
-    arguments = ["--shared", *(f"--service-{family.lower()}-name={each}" for family, each in families)]
-    workload = _workload(name, agent, identity, arguments, options)
-    services = tuple(_service(each, family, agent, identity, options) for family, each in families)
-    ingress = _ingress(names, options) if wants_ingress(specs) and options.ipv4 else None
-    return Carrier(names, workload, services, ingress)
+    return _build(names_of(name), AgentSpec(), specs, ["--shared"], (), options)
 
 
 def build(kind: str, metadata: ObjectMeta, spec: Any, options: CarrierOptions) -> Carrier:
     """The carrier of a task with an agentSpec."""
     arguments = [f"--task-kind={kind}", f"--task-name={metadata.name}"]
     owners = [controller_reference(KINDS[kind], metadata)]
-    return _build(carrier_names(kind, metadata.name), [spec], arguments, owners, options)
+    return _build(carrier_names(kind, metadata.name), spec.agent_spec, [spec], arguments, owners, options)
 
 
 def build_common(name: str, specs: Sequence[Any], owners: Sequence[Json], options: CarrierOptions) -> Carrier:
     """The carrier of several tasks with one agentSpec: its agents look at every task, and act where they are actors."""
-    names = CarrierNames(name, f"{name}-ipv4", f"{name}-ipv6")
-    return _build(names, specs, ["--shared"], owners, options)
+    return _build(names_of(name), specs[0].agent_spec, specs, ["--shared"], owners, options)
 
 
 def _build(
-    names: CarrierNames, specs: Sequence[Any], arguments: list[str], owners: Sequence[Json], options: CarrierOptions
+    names: CarrierNames,
+    agent: AgentSpec,
+    specs: Sequence[Any],
+    arguments: list[str],
+    owners: Sequence[Json],
+    options: CarrierOptions,
 ) -> Carrier:
-    agent: AgentSpec = specs[0].agent_spec
     identity = {options.unique_label: names.workload}
     families = [("IPv4", names.service_v4)] if options.ipv4 else []
     families += [("IPv6", names.service_v6)] if options.ipv6 else []
     arguments = [*arguments, *(f"--service-{family.lower()}-name={name}" for family, name in families)]
     workload = _workload(names.workload, agent, identity, arguments, options)
-    workload["metadata"]["ownerReferences"] = list(owners)
+    if owners:
+        workload["metadata"]["ownerReferences"] = list(owners)
     services = tuple(_service(name, family, agent, identity, options) for family, name in families)
     ingress = _ingress(names, options) if wants_ingress(specs) and options.ipv4 else None
     return Carrier(names, workload, services, ingress)
@@ -188,7 +197,6 @@ class Adaptation:
     """What the agents of this installation need beside the templates."""
 
     scheduler: str = "fairlead"
-    excluded_providers: tuple[str, ...] = ("simulated", "arklet")
     env: Mapping[str, str] = field(default_factory=dict)
     volumes: Sequence[Json] = ()
     mounts: Sequence[Json] = ()
@@ -199,7 +207,7 @@ def adapted(carrier: Carrier, specs: Sequence[Any], adaptation: Adaptation) -> C
     """The carrier as it is run for these tasks; the recordings are compared without this last step."""
     workload = copy.deepcopy(carrier.workload)
     pod = workload["spec"]["template"]["spec"]
-    term = {"key": PROVIDER_LABEL, "operator": "NotIn", "values": list(adaptation.excluded_providers)}
+    term = {"key": PROVIDER_LABEL, "operator": "NotIn", "values": list(EXCLUDED_PROVIDERS)}
     pod["affinity"] = with_required_term(pod.get("affinity") or {}, term)
     if workload["kind"] == "Deployment":
         pod["schedulerName"] = adaptation.scheduler
@@ -212,7 +220,7 @@ def adapted(carrier: Carrier, specs: Sequence[Any], adaptation: Adaptation) -> C
     digest = short_hash(workload["spec"])
     for metadata in (workload["metadata"], workload["spec"]["template"]["metadata"]):
         metadata["annotations"] = {**(metadata.get("annotations") or {}), HASH_ANNOTATION: digest}
-    services = tuple(_with_type(each, service_type(specs)) for each in carrier.services)
+    services = tuple({**each, "spec": {**each["spec"], "type": service_type(specs)}} for each in carrier.services)
     return Carrier(carrier.names, workload, services, carrier.ingress, tuple(adaptation.copies))
 
 
@@ -222,10 +230,6 @@ def service_type(specs: Sequence[Any]) -> str:
     if any(target.load_balancer for target in targets):
         return "LoadBalancer"
     return "NodePort" if any(target.node_port for target in targets) else "ClusterIP"
-
-
-def _with_type(service: Json, type_: str) -> Json:
-    return {**service, "spec": {**service["spec"], "type": type_}}
 
 
 def with_required_term(affinity: Json, expression: Json) -> Json:
@@ -282,19 +286,19 @@ def _same_quantities(desired: Any, actual: Any) -> bool:
         return not any(missing_part(each, actual[name]) for name, each in desired.items())
 
 
-def is_ready(kind: str, workload: Json | None, start_with: float = 1.0) -> bool:
+def is_ready(kind: str, workload: CarrierObject | None, start_with: float = 1.0) -> bool:
     """Whether enough pods of the carrier are ready; ValueError for a kind that is no carrier."""
     if kind not in WORKLOADS:
         raise ValueError(f"a carrier is a {' or a '.join(WORKLOADS)}, not a {kind}")
     if workload is None:
         return False
-    status, metadata = workload.get("status") or {}, workload.get("metadata") or {}
-    if status.get("observedGeneration", 0) < metadata.get("generation", 0):
+    status = workload.status
+    if status.get("observedGeneration", 0) < workload.metadata.generation:
         return False
     if kind == "DaemonSet":
         desired, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
     else:
-        replicas = (workload.get("spec") or {}).get("replicas")
+        replicas = workload.spec.get("replicas")
         desired, ready = (1 if replicas is None else replicas), status.get("readyReplicas", 0)
     if desired < 1:
         return False

@@ -22,12 +22,11 @@ from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.model.times import EARLIEST
 from fairlead.runtime import Runtime
 from fairlead.tasks import carrier as carriers
-from fairlead.tasks.carrier import Adaptation, Carrier, CarrierOptions
+from fairlead.tasks.carrier import Adaptation, Carrier, CarrierObject, CarrierOptions
 from fairlead.tasks.endpoints import ENDPOINT_SLICES, CarrierEndpoints, probed_services, unlisted_pods
 from fairlead.tasks.metrics import TaskMetrics
 from fairlead.tasks.names import carrier_names, valid_name
 from fairlead.tasks.plan import (
-    CarrierObject,
     CarrierPod,
     Observed,
     PlanOptions,
@@ -45,6 +44,7 @@ from fairlead.tasks.templates import (
     REPORT_ADDRESS,
     TOKEN_FOLDER,
     load_templates,
+    token_mount,
     token_volume,
 )
 
@@ -82,13 +82,6 @@ class ReportHead(ApiStruct, frozen=True):
 
 
 REPORT_HEADS = Kind(TASK_REPORTS.group, TASK_REPORTS.version, TASK_REPORTS.plural, TASK_REPORTS.kind, ReportHead)
-WORKLOADS: Final[dict[str, Kind[Any]]] = {
-    name: msgspec.structs.replace(kind, struct=CarrierObject) for name, kind in carriers.WORKLOADS.items()
-}
-SERVICES = Kind("", "v1", "services", "Service", CarrierObject)
-INGRESSES = Kind("networking.k8s.io", "v1", "ingresses", "Ingress", CarrierObject)
-SECRETS = Kind("", "v1", "secrets", "Secret", CarrierObject)
-CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", CarrierObject)
 PODS = Kind("", "v1", "pods", "Pod", CarrierPod)
 
 
@@ -103,6 +96,14 @@ def _carrier_index(kind: str) -> Callable[[Task], Iterable[str]]:
 
 
 _CARRIER_INDEXES: Final = {kind: _carrier_index(kind) for kind in KINDS}
+
+
+def _own_name(workload: CarrierObject) -> Iterable[str]:
+    return (workload.metadata.name,)
+
+
+def _owner_names(part: CarrierObject) -> Iterable[str]:
+    return (owner.name for owner in part.metadata.owner_references)
 
 
 def _pod_carrier(pod: CarrierPod) -> Iterable[str]:
@@ -136,7 +137,7 @@ class Families:
             "spec": {"ipFamilyPolicy": "PreferDualStack", "ports": [{"port": 1}], "selector": {"none": "none"}},
         }
         namespace = self.runtime.settings.namespace
-        made = await self.runtime.reader.create(SERVICES, body, namespace, dry_run=True)
+        made = await self.runtime.reader.create(carriers.SERVICES, body, namespace, dry_run=True)
         self._found = tuple(made.spec.get("ipFamilies") or ("IPv4",))
         self._until_s = clock.elapsed_s() + FAMILIES_KEPT_S
         return self._found
@@ -199,9 +200,9 @@ class TaskMirrors:
             name: runtime.mirror(kind, indexes={"carrier": _CARRIER_INDEXES[name]}, hint=hint)
             for name, kind in KINDS.items()
         }
-        self.workloads = {name: runtime.mirror(kind, namespace) for name, kind in WORKLOADS.items()}
-        self.services: Mirror[CarrierObject] = runtime.mirror(SERVICES, namespace)
-        self.ingresses: Mirror[CarrierObject] = runtime.mirror(INGRESSES, namespace)
+        self.workloads = {name: runtime.mirror(kind, namespace) for name, kind in carriers.WORKLOADS.items()}
+        self.services: Mirror[CarrierObject] = runtime.mirror(carriers.SERVICES, namespace)
+        self.ingresses: Mirror[CarrierObject] = runtime.mirror(carriers.INGRESSES, namespace)
         self.pods: Mirror[CarrierPod] = runtime.mirror(PODS, namespace, labels=label, indexes={"carrier": _pod_carrier})
         self.endpoints: Mirror[CarrierEndpoints] = runtime.mirror(
             ENDPOINT_SLICES, namespace, indexes={"service": _slice_service}, hint=hint
@@ -252,36 +253,25 @@ class TaskController:
         for kind, mirror in mirrors.tasks.items():
             controller.watches(mirror, _prefixed(kind))
         for workloads in mirrors.workloads.values():
-            controller.watches(workloads, self._by_name)
+            controller.watches(workloads, self._by_carrier(_own_name))
         for parts in (mirrors.services, mirrors.ingresses):
-            controller.watches(parts, self._by_owner)
-        controller.watches(mirrors.pods, self._by_label)
-        controller.watches(mirrors.endpoints, self._by_service)
+            controller.watches(parts, self._by_carrier(_owner_names))
+        controller.watches(mirrors.pods, self._by_carrier(_pod_carrier))
+        controller.watches(mirrors.endpoints, self._by_carrier(_slice_service))
         controller.watches(mirrors.reports, _by_report)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(controller.run(), name="tasks")
             await runtime.stop.wait()
             controller.stop()
 
-    def _by_name(self, delta: Delta[Any]) -> Iterable[str]:
-        return self._mirrors.keys_of_carrier(delta.key.rpartition("/")[2])
+    def _by_carrier(self, names_of: Callable[[Any], Iterable[str]]) -> Callable[[Delta[Any]], Iterable[str]]:
+        """The tasks of the carriers or Services that an object names."""
 
-    def _by_owner(self, delta: Delta[Any]) -> Iterable[str]:
-        names = {
-            owner.name
-            for each in (delta.old, delta.new)
-            if each is not None
-            for owner in each.metadata.owner_references
-        }
-        return [key for name in names for key in self._mirrors.keys_of_carrier(name)]
+        def keys(delta: Delta[Any]) -> Iterable[str]:
+            names = {name for each in (delta.old, delta.new) if each is not None for name in names_of(each)}
+            return [key for name in names if name for key in self._mirrors.keys_of_carrier(name)]
 
-    def _by_label(self, delta: Delta[Any]) -> Iterable[str]:
-        names = {name for each in (delta.old, delta.new) if each is not None for name in _pod_carrier(each)}
-        return [key for name in names for key in self._mirrors.keys_of_carrier(name)]
-
-    def _by_service(self, delta: Delta[CarrierEndpoints]) -> Iterable[str]:
-        names = {each.service for each in (delta.old, delta.new) if each is not None}
-        return [key for name in names if name for key in self._mirrors.keys_of_carrier(name)]
+        return keys
 
     async def _reconcile(self, key: str) -> WakeAfter | None:
         kind, _, name = key.partition("/")
@@ -355,27 +345,15 @@ class TaskController:
             built = carriers.build_common(shared_carrier(task), specs, owners, options)
         else:
             built = carriers.build(kind, task.metadata, specs[0], options)
-        volumes, mounts, copies = [token_volume()], [_mount("report-token", TOKEN_FOLDER)], []
-        if isinstance(task.spec, AppHttpHealthySpec) and task.spec.target is not None:
-            target = task.spec.target
-            for original, source, volume, folder, secret in (
-                (SECRETS, (target.tls_secret_namespace, target.tls_secret_name), "tls", TLS_FOLDER, True),
-                (
-                    CONFIG_MAPS,
-                    (target.body_configmap_namespace, target.body_configmap_name),
-                    "body",
-                    BODY_FOLDER,
-                    False,
-                ),
-            ):
-                if not source[1]:
-                    continue
-                name = valid_name(built.names.workload, f"-{volume}")
-                inner = {"secret": {"secretName": name}} if secret else {"configMap": {"name": name}}
-                volumes.append({"name": volume, **inner})
-                mounts.append(_mount(volume, folder))
-                if (copy := await self._copy(original, source, name)) is not None:
-                    copies.append(copy)
+        volumes, mounts, copies = [token_volume()], [token_mount()], []
+        for original, source_namespace, source, volume, folder in _copied_files(task):
+            name = valid_name(built.names.workload, f"-{volume}")
+            is_secret = original is carriers.SECRETS
+            inner = {"secret": {"secretName": name}} if is_secret else {"configMap": {"name": name}}
+            volumes.append({"name": volume, **inner})
+            mounts.append({"name": volume, "mountPath": folder, "readOnly": True})
+            if (copy := await self._copy(original, source_namespace or "default", source, name)) is not None:
+                copies.append(copy)
         adaptation = Adaptation(
             scheduler=self._runtime.settings.schedulers[0],
             env=self._agent_env(),
@@ -385,9 +363,11 @@ class TaskController:
         )
         return carriers.adapted(built, specs, adaptation)
 
-    async def _copy(self, kind: Kind[Any], source: tuple[str | None, str | None], name: str) -> dict[str, Any] | None:
+    async def _copy(
+        self, kind: Kind[CarrierObject], source_namespace: str, source: str, name: str
+    ) -> dict[str, Any] | None:
         """A copy of what the task refers to, where it exists; the agents' pods wait for it."""
-        found: CarrierObject | None = await self._runtime.reader.find(kind, source[1] or "", source[0] or "default")
+        found = await self._runtime.reader.find(kind, source, source_namespace)
         if found is None:
             return None
         metadata = {
@@ -399,19 +379,17 @@ class TaskController:
 
     async def _parts(self, carrier: Carrier) -> dict[tuple[str, str], CarrierObject]:
         namespace = self._options.namespace
-        found: dict[tuple[str, str], CarrierObject | None] = {}
+        mirrors = {"Service": self._mirrors.services, "Ingress": self._mirrors.ingresses}
+        found = {}
         for body in carrier.parts(""):
             kind, name = body["kind"], body["metadata"]["name"]
-            match kind:
-                case "Service":
-                    found[kind, name] = self._mirrors.services.get(f"{namespace}/{name}")
-                case "Ingress":
-                    found[kind, name] = self._mirrors.ingresses.get(f"{namespace}/{name}")
-                case _:
-                    of_kind = SECRETS if kind == "Secret" else CONFIG_MAPS
-                    copy = await self._runtime.reader.find(of_kind, name, namespace)
-                    found[kind, name] = copy
-        return {key: each for key, each in found.items() if each is not None}
+            if kind in mirrors:
+                part = mirrors[kind].get(f"{namespace}/{name}")
+            else:
+                part = await self._runtime.reader.find(carriers.PARTS[kind], name, namespace)
+            if part is not None:
+                found[kind, name] = part
+        return found
 
     def _agent_env(self) -> dict[str, str]:
         """Nothing in it may depend on the replica: a fail-over would replace every pod."""
@@ -435,9 +413,7 @@ class TaskController:
             return
         namespace, name = options.namespace, self._options.shared.name
         specs = [task.spec] if needs_carrier(task) and not task.status.finish else []
-        adaptation = Adaptation(
-            env=self._agent_env(), volumes=[token_volume()], mounts=[_mount("report-token", TOKEN_FOLDER)]
-        )
+        adaptation = Adaptation(env=self._agent_env(), volumes=[token_volume()], mounts=[token_mount()])
         shared = carriers.adapted(carriers.build_shared(options, name, specs), specs, adaptation)
         workload = shared.workload
         workload["metadata"]["labels"] = {**workload["metadata"].get("labels", {}), **OURS}
@@ -518,8 +494,16 @@ def _check(result: Result) -> None:
     raise error
 
 
-def _mount(name: str, path: str) -> dict[str, Any]:
-    return {"name": name, "mountPath": path, "readOnly": True}
+def _copied_files(task: Task) -> list[tuple[Kind[CarrierObject], str | None, str, str, str]]:
+    """What the agents get copies of: kind, namespace and name, with the volume and the folder of the copy."""
+    target = task.spec.target if isinstance(task.spec, AppHttpHealthySpec) else None
+    if target is None:
+        return []
+    rows = (
+        (carriers.SECRETS, target.tls_secret_namespace, target.tls_secret_name or "", "tls", TLS_FOLDER),
+        (carriers.CONFIG_MAPS, target.body_configmap_namespace, target.body_configmap_name or "", "body", BODY_FOLDER),
+    )
+    return [row for row in rows if row[2]]
 
 
 def _is_of(pod: CarrierPod, workload: CarrierObject | None) -> bool:

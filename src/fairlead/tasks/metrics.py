@@ -17,16 +17,14 @@ class TaskMetrics:
         self.writes = Counter(
             "fairlead_tasks_writes_total", "Writes of the tasks controller.", ["intent", "outcome"], registry=registry
         )
-        self._rounds = Gauge("fairlead_task_rounds_done", "Rounds done.", ["kind", "task"], registry=registry)
-        self._succeeded = Gauge(
-            "fairlead_task_last_round_succeeded", "1 if the last round succeeded.", ["kind", "task"], registry=registry
-        )
-        self._actors = Gauge(
-            "fairlead_task_actors", "Agents in the running round.", ["kind", "task"], registry=registry
-        )
-        self._created = Gauge(
-            "fairlead_task_created_seconds", "When it was created.", ["kind", "task"], registry=registry
-        )
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(name, text, ["kind", "task"], registry=registry)
+
+        self._rounds = gauge("fairlead_task_rounds_done", "Rounds done.")
+        self._succeeded = gauge("fairlead_task_last_round_succeeded", "1 if the last round succeeded.")
+        self._actors = gauge("fairlead_task_actors", "Agents in the running round.")
+        self._created = gauge("fairlead_task_created_seconds", "When it was created.")
         self.reports = Counter(
             "fairlead_task_reports_total", "Reports posted by agents, by outcome.", ["outcome"], registry=registry
         )

@@ -26,7 +26,10 @@ class CarrierNames:
 
 
 def carrier_names(kind: str, task: str) -> CarrierNames:
-    workload = valid_name(f"kdoctor-{kind.lower()}-{task}")
+    return names_of(valid_name(f"kdoctor-{kind.lower()}-{task}"))
+
+
+def names_of(workload: str) -> CarrierNames:
     return CarrierNames(workload, valid_name(workload, "-ipv4"), valid_name(workload, "-ipv6"))
 
 

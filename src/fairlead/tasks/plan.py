@@ -20,17 +20,7 @@ from fairlead.model.owners import is_controlled_by
 from fairlead.model.times import EARLIEST, bounded_time
 from fairlead.tasks import rounds, sharing, spec
 from fairlead.tasks.admission import REPORTING_S, start_with
-from fairlead.tasks.carrier import (
-    CONFIG_MAPS,
-    HASH_ANNOTATION,
-    INGRESSES,
-    SECRETS,
-    SERVICES,
-    WORKLOADS,
-    Carrier,
-    is_ready,
-    missing_part,
-)
+from fairlead.tasks.carrier import HASH_ANNOTATION, PARTS, WORKLOADS, Carrier, CarrierObject, is_ready, missing_part
 from fairlead.tasks.endpoints import probed_services
 from fairlead.tasks.schedule import Schedule, parse_schedule, parse_zone
 from fairlead.tasks.spec import KINDS, Actor, SchedulePlan, Task, TaskResource, TaskStatus
@@ -49,23 +39,6 @@ LATE_REPORTS_S: Final = 15.0
 """How long after the end reports of silent agents are waited for before their carrier goes."""
 ROLLOUT_S: Final = 30.0
 """How long a round waits until the pods of an older template are replaced."""
-PARTS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (SERVICES, INGRESSES, SECRETS, CONFIG_MAPS)}
-
-
-class CarrierObject(ApiStruct, frozen=True):
-    """A workload or a part of a carrier, as written."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
-    data: dict[str, str] = {}
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "metadata": {"generation": self.metadata.generation},
-            "spec": self.spec,
-            "status": self.status,
-        }
 
 
 class CarrierPodSpec(ApiStruct, frozen=True):
@@ -201,10 +174,8 @@ def next_runtime_status(
 ) -> RuntimeStatus:
     if is_due:
         return "deleted"
-    if resource.runtime_status == "creating":
-        document = workload.to_json() if workload is not None else None
-        if is_ready(resource.runtime_type, document, share):
-            return "created"
+    if resource.runtime_status == "creating" and is_ready(resource.runtime_type, workload, share):
+        return "created"
     return resource.runtime_status
 
 
@@ -219,12 +190,14 @@ def plan_task(seen: Observed, options: PlanOptions, now: datetime) -> Plan:
         return Plan([event(KINDS[seen.kind], task.metadata, "Unreadable", task.unreadable, warning=True)])
     if task.status.finish:
         return _plan_finished(seen, options, now)
-    intents, status, problem = _ensure_carrier(seen, options, now)
-    wake: float | None = options.poll_s if problem else _late_in_s(status, options, now)
-    if status.resource is not None and status.resource.runtime_status == "created" and not problem:
-        status, wake = _run_rounds(seen, status, options, now)
+    intents, status, problem = _ensure_carrier(seen, options)
+    if status.resource is not None and status.resource.runtime_status == "created":
+        # Whatever is in the way of the next round, one that runs is judged in time.
+        status, wake_s = _run_rounds(seen, status, options, now, is_held=bool(problem) or _is_suspended(task))
+    else:
+        wake_s = _late_in_s(status, options, now)
     status = _with_conditions(seen, status, problem, options, now)
-    return _written(seen, intents, status, wake, now)
+    return _written(seen, intents, status, options.poll_s if problem else wake_s, now)
 
 
 def plan_refusal(seen: Observed, problem: str, options: PlanOptions, now: datetime) -> Plan:
@@ -263,14 +236,13 @@ def _status_patch(before: TaskStatus, after: TaskStatus) -> dict[str, Any]:
     return {**{name: None for name in old if name not in new}, **patch, "finish": after.finish}
 
 
-def _ensure_carrier(seen: Observed, options: PlanOptions, now: datetime) -> tuple[list[Intent], TaskStatus, str]:
+def _ensure_carrier(seen: Observed, options: PlanOptions) -> tuple[list[Intent], TaskStatus, str]:
     """Intents that make the carrier what it should be, the status with it, and what is in the way."""
     status = seen.task.status
     share = start_with(seen.task.metadata.annotations) or 1.0
     if seen.carrier is None:
         resource = status.resource or options.shared.resource
-        document = seen.workload.to_json() if seen.workload is not None else None
-        problem = "" if is_ready(options.shared.kind, document, share) else "the shared agent is not ready"
+        problem = "" if is_ready(options.shared.kind, seen.workload, share) else "the shared agent is not ready"
         if seen.workload is None:
             problem = f"there is no DaemonSet {options.shared.name}: apply deploy/tasks/agent.yaml"
         return [], msgspec.structs.replace(status, resource=resource), problem
@@ -280,9 +252,8 @@ def _ensure_carrier(seen: Observed, options: PlanOptions, now: datetime) -> tupl
     resource = msgspec.structs.replace(planned, runtime_status=current.runtime_status)
     # What is repaired is there; a difference that another writer keeps up must not hold the task back.
     is_there = seen.workload is not None and not problem and not any(isinstance(each, Create) for each in intents)
-    if not is_there and current.runtime_status == "created":
-        lost = seen.workload is None
-        resource = msgspec.structs.replace(resource, runtime_status="creating") if lost else resource
+    if seen.workload is None and current.runtime_status == "created":
+        resource = msgspec.structs.replace(resource, runtime_status="creating")
     elif is_there:
         resource = msgspec.structs.replace(
             resource, runtime_status=next_runtime_status(resource, seen.workload, is_due=False, share=share)
@@ -362,9 +333,9 @@ def conflict(kind: Kind[Any], metadata: ObjectMeta) -> str:
 
 
 def _run_rounds(
-    seen: Observed, status: TaskStatus, options: PlanOptions, now: datetime
+    seen: Observed, status: TaskStatus, options: PlanOptions, now: datetime, *, is_held: bool
 ) -> tuple[TaskStatus, float | None]:
-    """All transitions that are due at once, so that one write does for all of them."""
+    """All transitions that are due at once, so that one write does for all of them. `is_held`: none may start."""
     task = seen.task
     try:
         schedule, round_options = round_plan(task, options)
@@ -375,7 +346,7 @@ def _run_rounds(
     if _is_ongoing(status) and not status.actors:
         # The round began before any pod was ready: those that are now are its actors.
         status = msgspec.structs.replace(status, actors=[each for each in actors if each.node])
-    if _is_suspended(task) and not _is_ongoing(status):
+    if is_held and not _is_ongoing(status):
         return status, None
     while True:
         status = _with_run_now(task, status, round_options, now)
@@ -385,7 +356,7 @@ def _run_rounds(
         if step.status is None:
             return status, step.wake_s
         status = step.status
-        if status.finish or _is_ongoing(status) or _is_suspended(task):
+        if status.finish or _is_ongoing(status) or is_held:
             return status, step.wake_s
 
 
@@ -465,7 +436,8 @@ def _plan_finished(seen: Observed, options: PlanOptions, now: datetime) -> Plan:
         status = _with_conditions(seen, status, "", options, now)
         return _written(seen, [], status, (due - now).total_seconds(), now)
     intents: list[Intent] = []
-    workload, kind = seen.workload, WORKLOADS[resource.runtime_type]
+    assert task.spec.agent_spec is not None
+    workload, kind = seen.workload, WORKLOADS[task.spec.agent_spec.kind]
     if workload is not None and seen.sharers:
         intents += sharing.leave(kind, workload.metadata, task, seen.sharers)
     elif (
@@ -513,10 +485,15 @@ def _late_in_s(status: TaskStatus, options: PlanOptions, now: datetime) -> float
     """How long until a carrier that is being created is late; None when it is, or is not created."""
     if status.resource is None or status.resource.runtime_status != "creating":
         return None
-    since = _condition(status, CARRIER_READY)
-    started = bounded_time(since.last_transition_time if since else None, now)
-    left_s = options.creation_deadline_s - (now - started).total_seconds()
+    left_s = options.creation_deadline_s - _unready_s(status, now)
     return left_s + 1 if left_s >= 0 else None
+
+
+def _unready_s(status: TaskStatus, now: datetime) -> float:
+    """For how long the carrier has not been ready; 0 for one that was when the status was written."""
+    known = _condition(status, CARRIER_READY)
+    since = known.last_transition_time if known is not None and known.status == "False" else None
+    return (now - bounded_time(since, now)).total_seconds()
 
 
 def _carrier_condition(
@@ -532,9 +509,7 @@ def _carrier_condition(
     rest = f"not ready on: {', '.join(waiting[:20])}" if waiting else ""
     if runtime == "created":
         return Condition(type=CARRIER_READY, status="True", reason="Ready", message=rest)
-    since = _condition(status, CARRIER_READY)
-    started = bounded_time(since.last_transition_time if since else None, now)
-    is_late = (now - started).total_seconds() > options.creation_deadline_s
+    is_late = _unready_s(status, now) > options.creation_deadline_s
     message = rest or "no pod yet: does any node match agentSpec.affinity?"
     if is_late:
         message += f"; write the annotation {spec.START_WITH} to start with fewer"

@@ -78,12 +78,9 @@ class HttpRequest(ApiStruct, frozen=True):
     per_request_timeout_in_ms: Annotated[int, Meta(ge=1, le=MOST_MS)] = field(default=5, name="perRequestTimeoutInMS")
 
 
-class DnsRequest(ApiStruct, frozen=True):
+class DnsRequest(HttpRequest, frozen=True):
     """Queries of one agent to one server."""
 
-    duration_in_second: Annotated[int, Meta(ge=1, le=MOST_MINUTES)] = 2
-    qps: Annotated[int, Meta(ge=1, le=MOST_QPS)] = 5
-    per_request_timeout_in_ms: Annotated[int, Meta(ge=1, le=MOST_MS)] = field(default=5, name="perRequestTimeoutInMS")
     domain: str = "kubernetes.default.svc.cluster.local"
     protocol: Literal["udp", "tcp", "tcp-tls"] = "udp"
 

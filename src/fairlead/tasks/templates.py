@@ -130,6 +130,10 @@ def token_volume() -> Json:
     return {"name": "report-token", "projected": {"defaultMode": 0o400, "sources": [source]}}
 
 
+def token_mount() -> Json:
+    return {"name": "report-token", "mountPath": TOKEN_FOLDER, "readOnly": True}
+
+
 def agent_access(namespace: str) -> list[tuple[str, Mapping[str, Any]]]:
     """The agents' account and its rights: to read tasks and targets, and nothing else. Kinds and objects."""
     subject = [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}]

@@ -19,9 +19,9 @@ from fairlead.model.cron import BadSchedule
 from fairlead.model.owners import is_controlled_by
 from fairlead.model.times import parse_time, rfc3339
 from fairlead.tasks import admission, rounds, spec, verdicts
-from fairlead.tasks.carrier import Carrier, CarrierOptions, build, is_ready
+from fairlead.tasks.carrier import Carrier, CarrierObject, CarrierOptions, build, is_ready
 from fairlead.tasks.names import carrier_names
-from fairlead.tasks.plan import CarrierObject, Observed, SharedAgent, next_runtime_status, plan_objects, tracked
+from fairlead.tasks.plan import Observed, SharedAgent, next_runtime_status, plan_objects, tracked
 from fairlead.tasks.schedule import parse_schedule
 from fairlead.tasks.spec import KINDS, Actor, TaskResource, TaskStatus
 from fairlead.testing.parity import Vector, differ
@@ -196,7 +196,7 @@ def _normal(thing: Json) -> Json:
 
 
 def check_readiness(given: Json, expect: Json, defect: str, folder: Path) -> Iterator[str]:
-    workload = next(iter(given["objects"] or ()), None)
+    workload = next((msgspec.convert(each, CarrierObject) for each in given["objects"] or ()), None)
     try:
         ready = is_ready(given["runtimeKind"], workload)
     except ValueError:

@@ -28,7 +28,7 @@ from fairlead.modules.base.memory import budget_bytes
 from fairlead.modules.base.metrics import BaseMetrics
 from fairlead.modules.base.mqtt_tunnel import BaseTunnel
 from fairlead.modules.base.server import ArkletServer, Front, Identity
-from fairlead.modules.broker import BrokerAddress, parse_broker
+from fairlead.modules.broker import broker_at
 
 log = structlog.get_logger("fairlead.base")
 
@@ -108,12 +108,10 @@ async def serve(options: argparse.Namespace, clock: Clock, stop: asyncio.Event) 
 
 
 def _tunnel(options: argparse.Namespace, body: dict[str, Any], arklet: ArkletServer, clock: Clock) -> BaseTunnel | None:
-    if not options.mqtt:
-        return None
-    host, port = parse_broker(options.mqtt)
     files = (options.mqtt_password_file, options.mqtt_ca, options.mqtt_certificate, options.mqtt_key)
-    address = BrokerAddress(host, port, options.mqtt_username, *files)
-    address.check()
+    address = broker_at(options.mqtt, options.mqtt_username, *files)
+    if address is None:
+        return None
     return BaseTunnel(address, options.env, options.mqtt_prefix, body, arklet.carry_out, clock=clock, rng=random.random)
 
 

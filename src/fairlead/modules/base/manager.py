@@ -75,6 +75,7 @@ class Manager:
         self._inproc = Inproc(self._start_host)
         self._tasks: asyncio.TaskGroup | None = None
         self._session: aiohttp.ClientSession | None = None
+        self._is_restoring = False
         self.is_draining = False
         self.on_installed: Callable[[bool, float], None] = lambda is_done, seconds: None
         """Told of each install that was tried: whether it succeeded, and how long it took."""
@@ -101,11 +102,19 @@ class Manager:
         """What the journal says was here; one that does not start again is left to the controller."""
         assert self._tasks is not None
         entries = self._journal.read()
-        entries.sort(key=lambda each: bool(each.get("active")))
+        # The active version comes last where a new one takes over, and first where it does not.
+        entries.sort(key=lambda each: bool(each.get("active")) is self.options.activates_new)
+        self._is_restoring = True
         for entry in entries:
             reply = await self.install({name: value for name, value in entry.items() if name != "active"})
             if reply["code"] != SUCCESS:
                 log.warning("not restored", module=entry.get("bizName"), problem=reply.get("message"))
+        self._is_restoring = False
+        self._write_journal()
+
+    def _write_journal(self) -> None:
+        if not self._is_restoring:  # what is still to be brought back must not be lost
+            self._journal.write(self.modules.values())
 
     # -- commands -------------------------------------------------------------------------------------------
 
@@ -158,7 +167,7 @@ class Manager:
             await self._forget(module)
             raise
         await self._activate(module)
-        self._journal.write(self.modules.values())
+        self._write_journal()
         cost_ms = round((self._clock.elapsed_s() - started) * 1000)
         data = {
             "bizInfos": [module.full()],
@@ -204,7 +213,7 @@ class Manager:
                 if not module.is_inproc:
                     # Its lines are nothing for whoever has the same module here next.
                     await asyncio.to_thread(self.log_path(module.manifest).unlink, missing_ok=True)
-                self._journal.write(self.modules.values())
+                self._write_journal()
         except Busy as busy:
             return {"code": FAILED, "message": str(busy)}
         return {"code": SUCCESS, "data": {"code": SUCCESS, "message": f"Uninstall biz: {key} success."}}
@@ -218,7 +227,7 @@ class Manager:
             message = f"Switch biz: {key} is {module.state.lower()}."
             return failure("switch biz not success!", "ILLEGAL_STATE_BIZ", message)
         self._take_over(module)
-        self._journal.write(self.modules.values())
+        self._write_journal()
         return {"code": SUCCESS, "data": {"code": SUCCESS, "message": f"Switch biz: {key} is activated."}}
 
     async def validate(self, request: dict[str, Any]) -> Reply:
@@ -320,18 +329,22 @@ class Manager:
             self._busy.pop(key, None)
 
     async def _start(self, module: Installed, timeout_s: float) -> None:
-        manifest = module.manifest
         if module.is_inproc:
-            module.worker = await self._inproc.load(module.key, self._host_command(module), timeout_s)
-            return
-        number = next(self._numbers)
-        name = f"{number}.sock"
-        log_path = self.log_path(manifest)
-        with contextlib.suppress(OSError):
-            if log_path.stat().st_size > MOST_LOG_BYTES:
-                log_path.unlink()
-        arguments = module.request.get("args")
-        command: dict[str, Any] = {
+            module.worker = await self._inproc.load(module.key, self._module_command(module), timeout_s)
+        else:
+            log_path = self.log_path(module.manifest)
+            with contextlib.suppress(OSError):
+                if log_path.stat().st_size > MOST_LOG_BYTES:
+                    log_path.unlink()
+            module.worker = await self._start_worker(module.key, self._module_command(module), timeout_s)
+        if module.is_leaving:
+            # Whoever removed it found nothing that ran yet.
+            await self._end(module)
+            raise StartFailed("the module was removed while it started")
+
+    def _module_command(self, module: Installed) -> dict[str, Any]:
+        manifest, request = module.manifest, module.request
+        return {
             "name": manifest.name,
             "version": manifest.version,
             "entry": manifest.entry,
@@ -339,48 +352,24 @@ class Manager:
             "context_path": manifest.context_path,
             "folder": str(module.folder.resolve()),
             "denied": manifest.denied,
-            "args": [str(each) for each in arguments] if isinstance(arguments, list) else [],
-            "envs": module.request.get("envs") if isinstance(module.request.get("envs"), dict) else {},
-            "log": str(log_path.resolve()),
+            "args": [str(each) for each in request["args"]] if isinstance(request.get("args"), list) else [],
+            "envs": request["envs"] if isinstance(request.get("envs"), dict) else {},
+            "log": str(self.log_path(manifest).resolve()),
             "socket_folder": str(self._sockets),
-            "socket": name,
-            "drain_s": self.options.drain_s,
-        }
-        reached_at = f"/proc/self/fd/{self._socket_folder}/{name}"
-        module.worker = await self._workers.start(f"{module.key}#{number}", reached_at, command, timeout_s)
-
-    def _host_command(self, module: Installed) -> dict[str, Any]:
-        arguments = module.request.get("args")
-        return {
-            "name": module.manifest.name,
-            "version": module.manifest.version,
-            "entry": module.manifest.entry,
-            "interface": module.manifest.interface,
-            "context_path": module.manifest.context_path,
-            "folder": str(module.folder.resolve()),
-            "args": [str(each) for each in arguments] if isinstance(arguments, list) else [],
             "drain_s": self.options.drain_s,
         }
 
     async def _start_host(self) -> Worker:
         """A worker whose module is our own, which loads the others."""
+        host = Manifest("host", "", "fairlead.modules.base.host:app", "/", "asgi", isolation="inproc")
+        command = self._module_command(Installed(host, "", self._run, {}))
+        return await self._start_worker("host", command, self.options.start_s)
+
+    async def _start_worker(self, key: str, command: dict[str, Any], timeout_s: float) -> Worker:
         number = next(self._numbers)
-        command = {
-            "name": "host",
-            "version": str(number),
-            "entry": "fairlead.modules.base.host:app",
-            "interface": "asgi",
-            "context_path": "/",
-            "folder": str(self._run.resolve()),
-            "args": [],
-            "envs": {},
-            "log": str((self.logs / "inproc.log").resolve()),
-            "socket_folder": str(self._sockets),
-            "socket": f"{number}.sock",
-            "drain_s": self.options.drain_s,
-        }
+        command = {**command, "socket": f"{number}.sock"}
         reached_at = f"/proc/self/fd/{self._socket_folder}/{number}.sock"
-        return await self._workers.start(f"host#{number}", reached_at, command, self.options.start_s)
+        return await self._workers.start(f"{key}#{number}", reached_at, command, timeout_s)
 
     def log_path(self, manifest: Manifest) -> Path:
         if manifest.isolation == "inproc":
@@ -410,7 +399,7 @@ class Manager:
         module.is_leaving = True
         if module.is_inproc:
             with contextlib.suppress(StartFailed):
-                await self._inproc.unload(module.key, self._host_command(module), self.options.drain_s)
+                await self._inproc.unload(module.key, self._module_command(module), self.options.drain_s)
         elif module.worker is not None:
             await self._workers.end(module.worker, self.options.drain_s)
 
@@ -452,7 +441,9 @@ class Manager:
             except StartFailed as problem:
                 module.become(BROKEN, "Install Failed", self._clock.now(), str(problem))
                 continue
-            module.become(ACTIVATED if was_active else DEACTIVATED, "Started", self._clock.now())
+            is_replaced = any(each.state == ACTIVATED for each in self._versions(module))
+            state = ACTIVATED if was_active and not is_replaced else DEACTIVATED
+            module.become(state, "Started", self._clock.now())
             return
 
     # -- looking --------------------------------------------------------------------------------------------

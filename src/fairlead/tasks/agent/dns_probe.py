@@ -6,7 +6,6 @@ and its question, without parsing the rest.
 
 import asyncio
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 import dns.message
@@ -16,6 +15,7 @@ import dns.rdatatype
 
 from fairlead.cluster.clock import Clock
 from fairlead.tasks.agent.http_probe import described, unverified
+from fairlead.tasks.agent.pacing import RequestTasks
 from fairlead.tasks.verdicts import Tally
 
 HEADER: Final = 12
@@ -61,7 +61,7 @@ class DnsProbe:
         self._timeout_s = timeout_s
         self._clock = clock
         self._query = Query(target.domain, target.record)
-        self._running: set[asyncio.Task[None]] = set()
+        self._requests = RequestTasks()
         self._udp: _UdpSocket | None = None
         self._tls = unverified() if target.protocol == "tcp-tls" else None
 
@@ -75,29 +75,22 @@ class DnsProbe:
             self._udp.transport = transport
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._udp is not None:
             self._udp.close()
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._requests.cancel()
 
     def fire(self) -> None:
         if self._udp is not None:
             self._udp.send()
-            return
-        task = asyncio.create_task(self._one())
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        else:
+            self._requests.begin(self._one())
 
     async def drained(self) -> None:
         while self._udp is not None and self._udp.pending:
             self._udp.sweep()
             await asyncio.sleep(min(SWEEP_S, self._timeout_s))
-        while self._running:
-            await asyncio.wait(self._running)
+        await self._requests.drained()
 
     async def _one(self) -> None:
         started_s = self._clock.elapsed_s()
@@ -163,8 +156,7 @@ class _UdpSocket(asyncio.DatagramProtocol):
             self._end(next(iter(self.pending)), "cannot connect: nobody listens")
 
     def close(self) -> None:
-        if self.transport is not None:
-            self.transport.close()
+        self.transport.close()
 
     def _end(self, number: int, error: str, code: str = "") -> None:
         started_s = self.pending.pop(number)

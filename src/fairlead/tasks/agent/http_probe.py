@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Final, Protocol, Self
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -19,6 +18,7 @@ import httpx
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.connector import connector
 from fairlead.tasks.agent.http2 import SIZE, SPAN, Http2Transport
+from fairlead.tasks.agent.pacing import RequestTasks
 from fairlead.tasks.verdicts import Tally
 
 MOST_CAUSES: Final = 8
@@ -50,6 +50,8 @@ class Sender(Protocol):
     async def send(self) -> tuple[int, int, float]:
         """Status and size of the answer, and the seconds that it took."""
 
+    async def close(self) -> None: ...
+
 
 class HttpProbe:
     """A client for one target, closed after its run."""
@@ -59,8 +61,7 @@ class HttpProbe:
         self._target = target
         self._timeout_s = timeout_s
         self._clock = clock
-        self._running: set[asyncio.Task[None]] = set()
-        self._stack: Any = None
+        self._requests = RequestTasks()
         self._sender: Sender
 
     async def __aenter__(self) -> Self:
@@ -68,23 +69,15 @@ class HttpProbe:
         self._sender = (_Http2 if self._target.http2 else _Http1)(self._target, tls, self._clock)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
-        await self._sender.close()  # type: ignore[attr-defined]
+    async def __aexit__(self, *_: object) -> None:
+        await self._requests.cancel()
+        await self._sender.close()
 
     def fire(self) -> None:
-        task = asyncio.create_task(self._one())
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._requests.begin(self._one())
 
     async def drained(self) -> None:
-        """Until every request has an answer or its timeout."""
-        while self._running:
-            await asyncio.wait(self._running)
+        await self._requests.drained()
 
     async def _one(self) -> None:
         status, size, delay_s, error = 0, 0, 0.0, ""

@@ -5,8 +5,8 @@ when the time is over stays unsent.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from fairlead.cluster.clock import Clock
 
@@ -39,3 +39,25 @@ async def pace(qps: int, duration_s: float, fire: Callable[[], object], clock: C
         else:
             await asyncio.sleep(0)
     return total - sent
+
+
+class RequestTasks:
+    """Requests under way, a task each."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+
+    def begin(self, request: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(request)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def drained(self) -> None:
+        """Until every request has an answer or its timeout."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def cancel(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)

@@ -51,7 +51,6 @@ def parse_options(arguments: Sequence[str], environment: dict[str, str]) -> Agen
         node_ip=environment.get("NODE_IP", ""),
         task_kind=given.task_kind,
         task_name=given.task_name,
-        services={"V4": given.service_ipv4_name, "V6": given.service_ipv6_name},
         http_port=int(environment.get("HTTP_PORT", defaults.http_port)),
         https_port=int(environment.get("HTTPS_PORT", defaults.https_port)),
         health_port=int(environment.get("HEALTH_PORT", defaults.health_port)),

@@ -15,7 +15,7 @@ from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.model.undecodable import UNDECODABLE
 from fairlead.tasks.agent.dns_probe import DnsTarget
 from fairlead.tasks.agent.http_probe import HttpTarget, parse_headers, with_scheme
-from fairlead.tasks.spec import AppHttpHealthySpec, DnsRequest, NetdnsSpec, NetReachSpec, NetReachTarget
+from fairlead.tasks.spec import AppHttpHealthySpec, DnsRequest, HttpRequest, NetdnsSpec, NetReachSpec, NetReachTarget
 
 MOST_MULTUS: Final = 256
 FAMILIES: Final = (("V4", 4, "ipv4"), ("V6", 6, "ipv6"))
@@ -76,14 +76,17 @@ class BalancedStatus(ApiStruct, frozen=True):
     load_balancer: LoadBalancer = LoadBalancer()
 
     @property
+    def first(self) -> Balanced:
+        return next((each for each in self.load_balancer.ingress or () if each.address), Balanced())
+
+    @property
     def address(self) -> str:
-        return next((each.address for each in self.load_balancer.ingress or () if each.address), "")
+        return self.first.address
 
     @property
     def port(self) -> int:
         """Where the load balancer says on which port it listens; 0 for the scheme's own."""
-        first = next((each for each in self.load_balancer.ingress or () if each.address), Balanced())
-        return first.ports[0].port if first.ports else 0
+        return self.first.ports[0].port if self.first.ports else 0
 
 
 class TargetService(ApiStruct, frozen=True):
@@ -292,9 +295,16 @@ def _dns_target(given: str, port: int, request: DnsRequest) -> DnsTarget:
     )
 
 
+def request_of(spec: NetReachSpec | AppHttpHealthySpec | NetdnsSpec) -> HttpRequest | DnsRequest:
+    """What is sent; where the task does not say, and no webhook has filled it in, the default."""
+    if spec.request is not None:
+        return spec.request
+    return DnsRequest() if isinstance(spec, NetdnsSpec) else HttpRequest(qps=10, per_request_timeout_in_ms=500)
+
+
 def load_qps(spec: NetReachSpec | AppHttpHealthySpec | NetdnsSpec) -> int:
     """The load of a task as reports add it up: pods do not multiply it."""
-    qps = spec.request.qps if spec.request is not None else 5
+    qps = request_of(spec).qps
     if not isinstance(spec, NetReachSpec):
         return qps
     target = spec.target or NetReachTarget()

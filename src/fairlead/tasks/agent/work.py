@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ from fairlead.tasks.agent.targets import (
     load_qps,
     net_reach_targets,
     no_dns_target,
+    request_of,
 )
 from fairlead.tasks.agent.usage import Usage
 from fairlead.tasks.report_address import ADDRESS_MAPS, KEY, is_private
@@ -76,7 +77,6 @@ class AgentOptions:
     node_ip: str = ""
     task_kind: str = ""
     task_name: str = ""
-    services: dict[str, str] = field(default_factory=dict)
     http_port: int = 10080
     https_port: int = 10443
     health_port: int = 5710
@@ -114,7 +114,7 @@ class Worker:
         ends_s = time() + max(1.0, left_s)
         try:
             async with asyncio.timeout_at(ends_s + FIGURES_S):
-                results = await self._probe(kind, task, ends_s)
+                results = await self._probe(task, ends_s)
             problem = LATE if time() >= ends_s else ""
         except TimeoutError:
             problem = LATE
@@ -134,7 +134,7 @@ class Worker:
             found[_LOADS[kind]] += qps
         return found
 
-    async def _probe(self, kind: str, task: Task, ends_s: float) -> list[TargetResult]:
+    async def _probe(self, task: Task, ends_s: float) -> list[TargetResult]:
         spec = task.spec
         targets: Sequence[HttpTarget | DnsTarget]
         match spec:
@@ -144,12 +144,10 @@ class Worker:
                 targets = [self._http_target(spec)]
             case NetdnsSpec():
                 targets = dns_targets(spec, await self._dns_services(spec)) or [no_dns_target(spec)]
-        request = spec.request or (
-            DnsRequest() if kind == "Netdns" else HttpRequest(qps=10, per_request_timeout_in_ms=500)
-        )
-        whole = bool(getattr(spec.target, "enable_latency_metric", False))
-        run = [self._target(target, request, spec.expect or Expectation(), ends_s, whole=whole) for target in targets]
-        return list(await asyncio.gather(*run))
+        request, expect = request_of(spec), spec.expect or Expectation()
+        whole = spec.target is not None and spec.target.enable_latency_metric
+        run = [self._target(target, request, expect, ends_s, whole=whole) for target in targets]
+        return await asyncio.gather(*run)
 
     async def _target(
         self,
