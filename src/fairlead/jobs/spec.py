@@ -406,7 +406,7 @@ def parse_status(job: TYJob) -> tuple[JobStatus, str]:
 
 def parse_queue(queue: JobQueue | None) -> QueueSpec:
     """A queue that makes no sense counts as one without rules; none of its jobs is planned (`queue_problem`)."""
-    parsed = _read_queue(queue) if queue is not None else QueueSpec()
+    parsed = read_queue(queue) if queue is not None else QueueSpec()
     return parsed if isinstance(parsed, QueueSpec) else QueueSpec()
 
 
@@ -423,13 +423,13 @@ def queue_problem(name: str, queue: JobQueue | None) -> QueueProblem | None:
     if queue is None:
         missing = f"there is no JobQueue {name!r}; create it or name another in spec.queue"
         return QueueProblem("QueueNotFound", missing) if name != DEFAULT_QUEUE else None
-    parsed = _read_queue(queue)
+    parsed = read_queue(queue)
     if isinstance(parsed, QueueSpec):
         return None
     return QueueProblem("QueueInvalid", f"JobQueue {name!r} is invalid, and its jobs wait until it is mended: {parsed}")
 
 
-def _read_queue(queue: JobQueue) -> QueueSpec | str:
+def read_queue(queue: JobQueue) -> QueueSpec | str:
     """The spec, or why it makes no sense; the server checks the same rules where the CRD is applied."""
     try:
         spec = msgspec.convert(queue.spec or {}, QueueSpec)
