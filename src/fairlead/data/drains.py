@@ -113,8 +113,9 @@ def plan(seen: DrainInput) -> DrainStep:
     settled = bounded_time(annotations.get(LABELLED_AT), seen.now) + timedelta(seconds=SETTLE_S)
     if wished and seen.now < settled:
         return DrainStep(tuple(intents), (settled - seen.now).total_seconds())
+    readers = sorted(pod for node in leaving for pod in seen.readers.get(node, ()))
     # Without workers there is nothing to read from, so nobody is waited for.
-    staying = sorted(pod for node in leaving for pod in seen.readers.get(node, ())) if wished else []
+    staying = readers if wished else []
     deadline = begun + timedelta(seconds=seen.deadline_s)
     if staying and seen.now < deadline:
         return DrainStep(tuple(intents), (deadline - seen.now).total_seconds(), tuple(staying))
@@ -126,7 +127,12 @@ def plan(seen: DrainInput) -> DrainStep:
             seen.kind, seen.runtime.metadata, "ScaleInAborted", note, warning=True, reporter="fairlead-data"
         )
         return DrainStep((_annotate(seen, dict.fromkeys(MARKS)), drain_event, *_unlabel(key, labelled - seen.kept)))
-    note = f"reducing the workers to {wished}: nobody reads on {', '.join(leaving) or 'their nodes'}"
+    who = (
+        f"still read by {', '.join(readers[:5])}"
+        if readers
+        else f"nobody reads on {', '.join(leaving) or 'their nodes'}"
+    )
+    note = f"reducing the workers to {wished}: {who}"
     lowered = Patch(
         kind=seen.kind,
         namespace=seen.dataset.namespace,

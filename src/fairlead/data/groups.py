@@ -207,8 +207,8 @@ class GroupSource(UnitSource):
         self._wake: Callable[[], None] = lambda: None
         self._changed: dict[str, None] = {}
         self._offered: set[str] = set()
-        # Nodes that were decided and that the cluster does not show yet, by key of the member.
-        self._decided: dict[str, str] = {}
+        # By group: nodes that were decided and that the cluster does not show yet, by key of the member.
+        self._decided: dict[str, dict[str, str]] = {}
         self.outcomes: dict[str, UnitOutcome] = {}
         """By group, what was decided and is not written yet."""
         self.on_outcome: Callable[[str], None] = lambda key: None
@@ -237,10 +237,9 @@ class GroupSource(UnitSource):
 
     def _see_group(self, change: Delta[DataGroup]) -> None:
         self._changed[change.key] = None
-        if change.old is not None and (change.new is None or not change.new.is_open):
-            for name, ordinals in self._workers(change.old):
-                for number in ordinals:
-                    self._decided.pop(f"{change.old.metadata.namespace}/{name}-{number}", None)
+        if change.is_replaced or change.new is None or not change.new.is_open:
+            self._decided.pop(change.key, None)
+            self.outcomes.pop(change.key, None)
         # Who comes after it may have its workers, or has them no longer.
         groups = (each for each in (change.old, change.new) if each is not None)
         self._changed.update(dict.fromkeys(each.metadata.key for group in groups for each in self._rivals(group)))
@@ -251,7 +250,8 @@ class GroupSource(UnitSource):
                 self._changed.update(dict.fromkeys(_by_group(pod)))
                 self._changed.update(dict.fromkeys(each.metadata.key for each in self._groups_of_worker(pod)))
         if delta.new is None or delta.new.spec.node_name:
-            self._decided.pop(delta.key, None)  # the cluster's word counts from here on
+            for decided in self._decided.values():
+                decided.pop(delta.key, None)  # the cluster's word counts from here on
 
     def _groups_of_worker(self, pod: SchedulerPod) -> list[DataGroup]:
         dataset = self._view.dataset_of_worker(pod.metadata.namespace, pod.metadata.labels)
@@ -294,7 +294,7 @@ class GroupSource(UnitSource):
         if self._is_over(group):
             workers = [each for each in workers if self._pods.get(each.key) is not None]  # no room is held any more
         planned = {each.pod: each.node for each in group.status.workers}
-        nodes = {**planned, **self._decided}
+        nodes = {**planned, **self._decided.get(key, {})}
         for worker in workers:
             there = self._pods.get(worker.key)
             if there is not None and there.spec.node_name:
@@ -354,14 +354,15 @@ class GroupSource(UnitSource):
     def decided(self, outcome: UnitOutcome) -> None:
         key = outcome.unit.removeprefix(PREFIX)
         if isinstance(outcome, UnitPlaced):
-            self._decided.update({placed.pod: placed.node for placed in outcome.placed})
+            self._decided.setdefault(key, {}).update({placed.pod: placed.node for placed in outcome.placed})
             self._changed[key] = None
         self.outcomes[key] = outcome
         self.on_outcome(key)
 
     def lost(self, place: LostPlace) -> None:
-        self._decided.pop(place.member, None)
-        self._changed[place.unit.removeprefix(PREFIX)] = None
+        key = place.unit.removeprefix(PREFIX)
+        self._decided.get(key, {}).pop(place.member, None)
+        self._changed[key] = None
 
 
 def _precedes(group: DataGroup, other: DataGroup) -> bool:
