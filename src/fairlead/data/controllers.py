@@ -186,7 +186,7 @@ class Drains:
             return []
         draining = {node.metadata.name for node in self._view.nodes if node.metadata.labels.get(label) == "true"}
         waiting = self._view.waiting_readers(name.key) if draining else []
-        found = (drains.held_up(pod, self._view.fitting(pod), draining, label) for pod in waiting)
+        found = (drains.held_up(pod, self._view.room.fitting(pod), draining, label) for pod in waiting)
         return [each for each in found if each is not None]
 
     def _kept(self, name: DatasetName) -> Iterator[str]:
@@ -247,7 +247,7 @@ class Waits:
                 pod,
                 cache,
                 readings,
-                self._view.fitting(pod) if pod.is_gated(waits.LOCALITY_GATE) else frozenset(),
+                self._view.room.fitting(pod) if pod.is_gated(waits.LOCALITY_GATE) else frozenset(),
                 {each.dataset: self._cached_share(each.dataset) for each in readings},
                 frozenset(each.dataset for each in readings if self._has_failed(pod, each.dataset)),
                 self._runtime.clock.now(),
@@ -335,7 +335,7 @@ class Waits:
             if number is None:
                 continue
             # Its nodes are chosen before it: where the pod will have room.
-            nodes = waits.target_nodes(self._view.cache, readings, self._view.fitting(pod), key)
+            nodes = waits.target_nodes(self._view.cache, readings, self._view.room.fitting(pod), key)
             body = waits.load_body(msgspec.structs.replace(load, nodes=nodes), number)
             found.append(Create(kind=DATA_LOADS, namespace=split_key(key)[0], body=body))
         return found

@@ -23,11 +23,11 @@ from fairlead.data.objects import (
     FluidRuntime,
     requests_sum,
 )
-from fairlead.data.spec import CACHE_REPORTS, DATA_GROUPS, DATA_LOADS, NODES, PODS, CacheNode, ReaderPod
+from fairlead.data.room import BY_NODE, NodeRoom
+from fairlead.data.spec import CACHE_REPORTS, DATA_GROUPS, DATA_LOADS, NODES, PODS, ReaderPod
 from fairlead.engine.locality import NO_CACHE, CacheMap, value
 from fairlead.model import resources
 from fairlead.model.kinds import Kind
-from fairlead.model.quantity import QuantityError, nanos
 from fairlead.runtime import Runtime
 
 GROUP_LABEL: Final = f"{DOMAIN}group"
@@ -38,7 +38,6 @@ CACHE_WORKERS: Final = "cache:"
 LOOK_EVERY_S: Final = 5.0
 """Reports grow older without an event."""
 SETTLE_S: Final = 0.2
-COUNTED: Final = ("cpu", "memory")
 MOST_EVENTS: Final = 50
 
 
@@ -110,13 +109,14 @@ class ClusterView:
         self.pods = runtime.mirror(
             PODS,
             indexes={
-                "data: node": _by_node,
+                BY_NODE: _by_node,
                 "data: claim": _by_claim,
                 "data: sidecar": _by_sidecar,
                 "data: dataset": _by_dataset,
                 "data: group": _by_group,
             },
         )
+        self.room = NodeRoom(self.nodes, self.pods)
         self.reports = runtime.mirror(CACHE_REPORTS, hint=hint)
         self.groups = runtime.mirror(DATA_GROUPS)
         self.loads = runtime.mirror(DATA_LOADS, optional=True)
@@ -201,6 +201,7 @@ class ClusterView:
                 wakeup.clear()
                 for subscription in subscriptions:
                     subscription.drain()
+                self.room.take_changes()
                 # Both are asked: none may be skipped because the other changed.
                 if any([self.refresh(), self.recount()]):
                     on_change.set()
@@ -288,31 +289,3 @@ class ClusterView:
         """By node, where it says so."""
         labels = ((node.metadata.name, node.metadata.labels.get(waits.ZONE, "")) for node in self.nodes)
         return {name: zone for name, zone in labels if zone}
-
-    def fitting(self, pod: ReaderPod) -> frozenset[str]:
-        """Nodes that are not cordoned and have the cpu and memory that the pod requests."""
-        requests = dict(_requests(pod))
-        return frozenset(node.metadata.name for node in self.nodes if self._fits(node, requests))
-
-    def _fits(self, node: CacheNode, requests: dict[str, int]) -> bool:
-        if node.spec.unschedulable:
-            return False
-        try:
-            free = {name: nanos((node.status.allocatable or {}).get(name, "0")) for name in COUNTED}
-        except QuantityError:
-            return False
-        for pod in self.pods.by("data: node", node.metadata.name):
-            for name, amount in _requests(pod):
-                free[name] -= amount
-        return all(requests.get(name, 0) <= free[name] for name in COUNTED)
-
-
-def _requests(pod: ReaderPod) -> Iterator[tuple[str, int]]:
-    totals = dict.fromkeys(COUNTED, 0)
-    for container in pod.spec.containers or ():
-        for name in COUNTED:
-            try:
-                totals[name] += nanos((container.resources.requests or {}).get(name, "0"))
-            except QuantityError:
-                continue
-    yield from totals.items()
