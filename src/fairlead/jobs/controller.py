@@ -27,7 +27,7 @@ from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.engine.unit import UnitPlaced, UnitRefused
 from fairlead.jobs.allocations import Places, decode, encode
-from fairlead.jobs.conditions import HELD_BACK
+from fairlead.jobs.conditions import HELD_BACK, job_event
 from fairlead.jobs.observed import JobInput, Refusal
 from fairlead.jobs.plan import NEVER_FITS_CYCLES, JobPlan, PlanOptions, plan_job
 from fairlead.jobs.pods import places_of, pod_name
@@ -56,7 +56,7 @@ from fairlead.jobs.status_patches import merge_patch, to_json
 from fairlead.jobs.trials import Trial, Trials
 from fairlead.jobs.units import Planned, pending_job, unit_of
 from fairlead.jobs.warnings import warnings_of
-from fairlead.model.intents import Create, Intent, PatchStatus, WakeAfter, event
+from fairlead.model.intents import Create, Intent, PatchStatus, WakeAfter
 from fairlead.model.kinds import Kind
 from fairlead.model.owners import is_controlled_by
 from fairlead.model.quantity import QuantityError, nanos
@@ -94,8 +94,7 @@ class JobMirrors:
     nodes: Mirror[Any]
 
     def find(self, kind: Kind[Any]) -> Mirror[Any] | None:
-        known = {TYJOBS.plural: self.jobs, JOB_PODS.plural: self.pods, SERVICES.plural: self.services}
-        return known.get(kind.plural)
+        return {TYJOBS.plural: self.jobs, JOB_PODS.plural: self.pods, SERVICES.plural: self.services}.get(kind.plural)
 
     @property
     def all(self) -> tuple[Mirror[Any], ...]:
@@ -448,9 +447,7 @@ class JobController:
         message = error.status.message if isinstance(error, ApiError) else str(error)
         self._refusals[job.metadata.key] = Refusal(name, message)
         note = f"Error creating {result.intent.kind.kind.lower()} {name}: {message}"
-        await self._writer.carry_out(
-            event(TYJOBS, job.metadata, "FailedCreate", note, warning=True, reporter="fairlead-jobs")
-        )
+        await self._writer.carry_out(job_event(job.metadata, "FailedCreate", note, warning=True))
 
     async def _note_mixed_policies(self, job: TYJob, seen: JobInput) -> None:
         """Once for each job: its order depends on both policies."""
@@ -459,7 +456,7 @@ class JobController:
             return
         self._mixed.add(key)
         note = f"queue {seen.spec.queue} has jobs of both queue policies: two lists, merged by priority and age"
-        await self._writer.carry_out(event(TYJOBS, job.metadata, "MixedPolicies", note, reporter="fairlead-jobs"))
+        await self._writer.carry_out(job_event(job.metadata, "MixedPolicies", note))
 
     async def _is_ours(self, job: TYJob, intent: Create) -> bool:
         found = await self._reader.find(intent.kind, intent.body["metadata"]["name"], intent.namespace)

@@ -243,6 +243,11 @@ class JobStatus(ApiStruct, frozen=True):
     retry_after: Annotated[str, _described("It is not planned again before.")] = ""
     backoffs: Annotated[Count, _described("How often in a row its places were released.")] = 0
 
+    @property
+    def needed_workers(self) -> int:
+        """So many workers must be ready."""
+        return max(0, self.quorum - 1)
+
 
 class TYJob(ApiObject, frozen=True):
     """A leader and worker sets that are placed together and run as one job."""
