@@ -26,7 +26,9 @@ def runs_on(each: ReaderPod) -> tuple[str, ...]:
 def test_pods_that_come_end_move_and_go_change_what_is_free() -> None:
     rng = random.Random(3)
     cluster = FakeCluster(ManualClock())
-    room = NodeRoom(cluster.mirror(NODES), cluster.mirror(PODS, **{BY_NODE: runs_on}))
+    pods = cluster.mirror(PODS)
+    pods.add_index(BY_NODE, runs_on)
+    room = NodeRoom(cluster.mirror(NODES), pods)
     names = [f"n{number}" for number in range(4)]
     for step in range(300):
         node = rng.choice(names)

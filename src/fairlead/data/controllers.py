@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from fairlead.cluster.controller import REFUSED_RETRY_S, Controller, TemporaryError
+from fairlead.cluster.controller import REFUSED_RETRY_S, Controller, Reconcile, TemporaryError
 from fairlead.cluster.errors import Refused
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.writer import Outcome
@@ -16,11 +16,11 @@ from fairlead.data import drains, levels, waits
 from fairlead.data.cache_map import name_of, parse_size
 from fairlead.data.names import SCALE_IN, DatasetName, NoSuchKey
 from fairlead.data.objects import DATASETS, RUNTIMES, Dataset
-from fairlead.data.spec import DATA_LOADS, PODS, CacheNode, DataLoad, ReaderPod
+from fairlead.data.spec import DATA_LOADS, PODS, CacheNode, DataLoad, ReaderPod, data_event
 from fairlead.data.view import ClusterView, by_scale_in
 from fairlead.engine.locality import Reading, readings_of
 from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait
-from fairlead.model.intents import Create, Intent, WakeAfter, event
+from fairlead.model.intents import Create, Intent, WakeAfter
 from fairlead.model.kinds import split_key
 from fairlead.runtime import Runtime
 
@@ -37,6 +37,10 @@ async def carry_out(runtime: Runtime, intents: Iterable[Intent]) -> None:
             raise TemporaryError(f"{type(intent).__name__}: {result.outcome}")
 
 
+def new_controller(runtime: Runtime, name: str, reconcile: Reconcile) -> Controller:
+    return Controller(f"data: {name}", reconcile, clock=runtime.clock, metrics=runtime.metrics)
+
+
 class Levels:
     """Labels of nodes by what they cache and how many read there."""
 
@@ -46,9 +50,7 @@ class Levels:
         self._patched_at: dict[str, float] = {}
 
     def controller(self) -> Controller:
-        controller = Controller(
-            "data: levels", self._reconcile, clock=self._runtime.clock, metrics=self._runtime.metrics
-        )
+        controller = new_controller(self._runtime, "levels", self._reconcile)
         controller.watches(self._view.nodes)
         return controller
 
@@ -83,8 +85,7 @@ class Advice:
         self._given: dict[str, str] = {}
 
     def controller(self) -> Controller:
-        clock, metrics = self._runtime.clock, self._runtime.metrics
-        controller = Controller("data: advice", self._reconcile, clock=clock, metrics=metrics)
+        controller = new_controller(self._runtime, "advice", self._reconcile)
         controller.watches(self._view.objects[DATASETS.name])
         return controller
 
@@ -92,7 +93,7 @@ class Advice:
         return list(self._view.objects[DATASETS.name].keys())
 
     async def _reconcile(self, key: str) -> None:
-        dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
+        dataset = self._view.dataset(key)
         found = self._view.runtime_of(dataset) if dataset is not None else None
         if dataset is None or found is None or found[1] is None:
             self._given.pop(key, None)
@@ -104,8 +105,7 @@ class Advice:
         demand = {node: len(pods) for node, pods in self._view.readers(key).items()} if nodes else {}
         sentence = levels.advice(name, demand, nodes, size)
         if sentence and sentence != self._given.get(key):
-            advice = event(found[0], found[1].metadata, "ScaleOutAdvised", sentence, reporter="fairlead-data")
-            await carry_out(self._runtime, [advice])
+            await carry_out(self._runtime, [data_event(found[0], found[1].metadata, "ScaleOutAdvised", sentence)])
         self._given[key] = sentence
 
 
@@ -117,9 +117,7 @@ class Drains:
         self._view = view
 
     def controller(self) -> Controller:
-        controller = Controller(
-            "data: drains", self._reconcile, clock=self._runtime.clock, metrics=self._runtime.metrics
-        )
+        controller = new_controller(self._runtime, "drains", self._reconcile)
         controller.watches(self._view.objects[DATASETS.name], self._alike)
         for kind in RUNTIMES.values():
             controller.watches(self._view.objects[kind.name])
@@ -148,7 +146,7 @@ class Drains:
             node: CacheNode | None = self._view.nodes.get(key)
             await carry_out(self._runtime, self._orphans([node] if node is not None else []))
             return None
-        if self._view.objects[DATASETS.name].get(key) is None:
+        if self._view.dataset(key) is None:
             await carry_out(self._runtime, self._orphans(self._view.nodes))
             return None
         seen = self.drain_input(key)
@@ -160,7 +158,7 @@ class Drains:
 
     def drain_input(self, key: str) -> drains.DrainInput | None:
         """What a step of a dataset's drain is decided on; None for one that is not there, or whose runtime is not."""
-        dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
+        dataset = self._view.dataset(key)
         found = self._view.runtime_of(dataset) if dataset is not None else None
         if dataset is None or found is None:
             return None
@@ -220,9 +218,7 @@ class Waits:
         """By pod: when its DataLoad is tried again, and why it was refused."""
 
     def controller(self) -> Controller:
-        controller = Controller(
-            "data: waits", self._reconcile, clock=self._runtime.clock, metrics=self._runtime.metrics
-        )
+        controller = new_controller(self._runtime, "waits", self._reconcile)
         controller.watches(self._view.pods, _waiting)
         return controller
 
@@ -279,8 +275,7 @@ class Waits:
         self._refused[key] = now_s + REFUSED_RETRY_S, problem
         if problem != before:
             note = f"a DataLoad for the pod cannot be created: {problem}"
-            refusal_event = event(PODS, pod.metadata, "PrefetchRefused", note, warning=True, reporter="fairlead-data")
-            await carry_out(self._runtime, [refusal_event])
+            await carry_out(self._runtime, [data_event(PODS, pod.metadata, "PrefetchRefused", note, warning=True)])
 
     def _has_failed(self, pod: ReaderPod, dataset: str) -> bool:
         load = self._last_load(pod, dataset)
@@ -313,7 +308,7 @@ class Waits:
 
     def _cached_share(self, key: str) -> float:
         """By Fluid's word, else by the reports."""
-        dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
+        dataset = self._view.dataset(key)
         states = (dataset.status.cache_states if dataset is not None else None) or {}
         percent = states.get("cachedPercentage", "").removesuffix("%").strip()
         try:
@@ -328,7 +323,7 @@ class Waits:
         found: list[Intent] = []
         for load in loads:
             key = load.dataset
-            dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
+            dataset = self._view.dataset(key)
             running = ((dataset.status.operation_ref if dataset is not None else None) or {}).get("DataLoad", "")
             created = pod.metadata.creation_timestamp or ""
             number = waits.next_number(self._loads_of(key, load.paths), created, running)

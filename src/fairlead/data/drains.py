@@ -17,8 +17,8 @@ import msgspec
 
 from fairlead.data.names import DOMAIN, SCALE_IN, DatasetName, NoSuchKey
 from fairlead.data.objects import FluidRuntime, replicas_patch, worker_replicas
-from fairlead.data.spec import NODES, PODS, CacheNode, ReaderPod
-from fairlead.model.intents import Intent, Patch, event
+from fairlead.data.spec import NODES, PODS, CacheNode, ReaderPod, data_event
+from fairlead.model.intents import Intent, Patch
 from fairlead.model.kinds import Kind
 from fairlead.model.numbers import whole_number
 from fairlead.model.times import bounded_time, parse_time_or_none, rfc3339
@@ -108,7 +108,7 @@ def plan(seen: DrainInput) -> DrainStep:
         intents.append(_annotate(seen, {BEGUN_AT: rfc3339(begun), LABELLED_AT: rfc3339(seen.now)}))
         drained = f"draining {', '.join(leaving)}" if leaving else "no node to drain"
         note = f"{drained} to reduce the workers to {wished}"
-        intents.append(event(seen.kind, seen.runtime.metadata, "ScaleInStarted", note, reporter="fairlead-data"))
+        intents.append(data_event(seen.kind, seen.runtime.metadata, "ScaleInStarted", note))
         return DrainStep(tuple(intents), wake_s=SETTLE_S)
     settled = bounded_time(annotations.get(LABELLED_AT), seen.now) + timedelta(seconds=SETTLE_S)
     if wished and seen.now < settled:
@@ -123,9 +123,7 @@ def plan(seen: DrainInput) -> DrainStep:
         return DrainStep(tuple(intents), None, tuple(staying))
     if staying and seen.policy == "Abort":
         note = f"scale-in to {wished} given up: still read by {', '.join(staying[:5])}"
-        drain_event = event(
-            seen.kind, seen.runtime.metadata, "ScaleInAborted", note, warning=True, reporter="fairlead-data"
-        )
+        drain_event = data_event(seen.kind, seen.runtime.metadata, "ScaleInAborted", note, warning=True)
         return DrainStep((_annotate(seen, dict.fromkeys(MARKS)), drain_event, *_unlabel(key, labelled - seen.kept)))
     who = (
         f"still read by {', '.join(readers[:5])}"
@@ -144,7 +142,7 @@ def plan(seen: DrainInput) -> DrainStep:
         },
         resource_version=seen.runtime.metadata.resource_version,
     )
-    drain_event = event(seen.kind, seen.runtime.metadata, "ScaledIn", note, reporter="fairlead-data")
+    drain_event = data_event(seen.kind, seen.runtime.metadata, "ScaledIn", note)
     # The labels go when the workers have: the next look, without a wish, removes them.
     return DrainStep((*intents, lowered, drain_event), wake_s=1.0)
 
@@ -157,18 +155,14 @@ def lowers_to(seen: DrainInput) -> int | None:
 
 def held_up(pod: ReaderPod, fitting: Collection[str], draining: Collection[str], key: str) -> Intent | None:
     """What a pod is told that fits only on nodes that are being drained: no scheduler names the label."""
-    if (
-        pod.spec.node_name
-        or pod.spec.scheduling_gates
-        or pod.is_finished
-        or not fitting
-        or set(fitting) - set(draining)
-    ):
+    if pod.spec.node_name or pod.spec.scheduling_gates or pod.is_finished:
+        return None
+    if not fitting or set(fitting) - set(draining):
         return None
     note = (
         f"every node with room is being drained (label {key}); the pod is placed when the scale-in is over or cancelled"
     )
-    return event(PODS, pod.metadata, "NodesDraining", note, warning=True, reporter="fairlead-data")
+    return data_event(PODS, pod.metadata, "NodesDraining", note, warning=True)
 
 
 def _label(key: str, node: str) -> Patch:
@@ -187,9 +181,7 @@ def _forget(seen: DrainInput) -> list[Intent]:
     text = annotations.get(SCALE_IN_TO)
     if seen.runtime is not None and text is not None and whole_number(text, 0, MOST_REPLICAS) is None:
         note = f"annotation {SCALE_IN_TO}: must be a number of workers from 0 to {MOST_REPLICAS}, not {text[:100]!r}"
-        found.append(
-            event(seen.kind, seen.runtime.metadata, "ScaleInInvalid", note, warning=True, reporter="fairlead-data")
-        )
+        found.append(data_event(seen.kind, seen.runtime.metadata, "ScaleInInvalid", note, warning=True))
     return found
 
 

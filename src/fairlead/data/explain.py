@@ -103,7 +103,7 @@ def explain(
     found = [
         NodeExplanation(
             node=name,
-            is_allowed=not required or any(matches(term, _labels(node), name) for term in required),
+            is_allowed=not required or any(matches(term, node.metadata.labels, name) for term in required),
             weight=weights[name],
             score=100 * scores[name] // best if best else 0,
             local_share=round(local.get(name, 0.0), 3),
@@ -177,13 +177,9 @@ def _is_in(note: Note, pod: Mapping[str, Any]) -> bool:
     return any(all(each in (term.get("matchExpressions") or []) for each in expressions) for term in terms)
 
 
-def _labels(node: CacheNode) -> Mapping[str, str]:
-    return node.metadata.labels
-
-
 def _weight(affinity: Mapping[str, Any], node: CacheNode) -> int:
     terms: Sequence[Any] = affinity.get(PREFERRED) or []
-    name, labels = node.metadata.name, _labels(node)
+    name, labels = node.metadata.name, node.metadata.labels
     return sum(each["weight"] for each in terms if matches(each.get("preference") or {}, labels, name))
 
 

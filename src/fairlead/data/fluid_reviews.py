@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
 from fairlead.data.cache_map import name_of
-from fairlead.data.draft import Draft, NotAPod, TooLarge, Unpatchable, check_pod, in_
+from fairlead.data.draft import Draft, NotAPod, TooLarge, Unpatchable, check_pod, greater, in_
 from fairlead.data.drains import DrainInput, lowers_to
+from fairlead.data.locality_terms import HOST, LADDER
 from fairlead.data.names import DATASET_LABEL, DatasetName, NoSuchKey
 from fairlead.data.objects import RUNTIMES, Dataset
 from fairlead.data.patch import diff
 from fairlead.data.spec import DataGroup
 from fairlead.web.admission import Review, Verdict, refused
 
-HOST: Final = "kubernetes.io/hostname"
 PLANNED_WEIGHT: Final = 100
-DEMAND: Final = ((0, 10), (2, 20), (4, 20), (6, 20), (8, 30))
 
 
 class FluidReviews:
@@ -75,8 +74,8 @@ class FluidReviews:
             key = name.demand_key()
         except NoSuchKey:
             return draft
-        for above, weight in DEMAND:
-            draft.prefer(weight, [{"key": key, "operator": "Gt", "values": [str(above)]}], f"readers of {name.key}")
+        for above, weight in LADDER:
+            draft.prefer(weight, [greater(key, above)], f"readers of {name.key}")
         return draft
 
     async def scale(self, review: Review) -> Verdict:

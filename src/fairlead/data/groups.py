@@ -18,11 +18,12 @@ import msgspec
 from fairlead.cluster.controller import Controller, TemporaryError
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.writer import Outcome, Writer
-from fairlead.data.controllers import carry_out
+from fairlead.data.cache_map import name_of
+from fairlead.data.controllers import carry_out, new_controller
 from fairlead.data.names import DATASET_LABEL, DOMAIN, DatasetName
-from fairlead.data.objects import DATASETS, Component, Dataset, requests_sum
+from fairlead.data.objects import Component, requests_sum
 from fairlead.data.spec import DATA_GROUPS, PODS, DataGroup, ReaderPod
-from fairlead.data.view import GROUP_LABEL, ClusterView
+from fairlead.data.view import GROUP_LABEL, ClusterView, by_group
 from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource, changed_units
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
 from fairlead.model.kinds import Kind
@@ -45,14 +46,8 @@ _DATASET: Final = "data: dataset"
 """The index of groups."""
 
 
-def group_key(namespace: str, labels: Mapping[str, str]) -> str:
-    name = labels.get(GROUP_LABEL, "")
-    return f"{namespace}/{name}" if name else ""
-
-
 def _by_group(pod: SchedulerPod) -> Iterable[str]:
-    key = group_key(pod.metadata.namespace, pod.metadata.labels)
-    return (key,) if key and RELEASED not in pod.metadata.annotations else ()
+    return by_group(pod) if RELEASED not in pod.metadata.annotations else ()
 
 
 def _by_dataset(group: DataGroup) -> Iterable[str]:
@@ -319,12 +314,11 @@ class GroupSource(UnitSource):
 
     def _worker_input(self, group: DataGroup, name: str) -> WorkerInput:
         namespace = group.metadata.namespace
-        dataset: Dataset | None = self._view.objects[DATASETS.name].get(f"{namespace}/{name}")
+        dataset = self._view.dataset(f"{namespace}/{name}")
         if dataset is None:
             own = DatasetName(namespace, name)
             return WorkerInput(own, own.worker_set(""))
-        own = DatasetName(namespace, name, dataset.metadata.uid)
-        kind = next((each.type for each in dataset.status.runtimes or ()), "")
+        own = name_of(dataset)
         found = self._view.runtime_of(dataset)
         runtime = found[1] if found is not None else None
         worker = runtime.spec.worker if runtime is not None else None
@@ -332,7 +326,7 @@ class GroupSource(UnitSource):
         older = [each for each in self._view.workers(own) if (each.metadata.creation_timestamp or "") < created]
         return WorkerInput(
             own,
-            own.worker_set(kind),
+            own.worker_set(dataset.runtime_type),
             placement=dataset.spec.placement,
             tolerations=dataset.spec.tolerations or (),
             node_selector=(worker.node_selector if worker is not None else None) or {},
@@ -395,8 +389,6 @@ class PlacedGroups:
         self._source = source
 
     def controller(self, writer: Writer) -> Controller:
-        clock, metrics = self._runtime.clock, self._runtime.metrics
-
         async def reconcile(key: str) -> None:
             outcome, group = self._source.outcomes.get(key), self._view.groups.get(key)
             intent = outcome_status(group, outcome) if outcome is not None and group is not None else None
@@ -407,7 +399,7 @@ class PlacedGroups:
             if self._source.outcomes.get(key) is outcome:
                 self._source.outcomes.pop(key, None)
 
-        controller = Controller("data: placed groups", reconcile, clock=clock, metrics=metrics)
+        controller = new_controller(self._runtime, "placed groups", reconcile)
         self._source.on_outcome = controller.queue.add
         return controller
 
@@ -447,8 +439,7 @@ class Groups:
         self._view = view
 
     def controller(self) -> Controller:
-        clock, metrics = self._runtime.clock, self._runtime.metrics
-        controller = Controller("data: groups", self._reconcile, clock=clock, metrics=metrics)
+        controller = new_controller(self._runtime, "groups", self._reconcile)
         controller.watches(self._view.groups)
         controller.watches(self._view.pods, _group_of)
         return controller
@@ -507,5 +498,4 @@ def _status(group: DataGroup, phase: str, message: str, workers: Sequence[Mappin
 
 
 def _group_of(delta: Delta[ReaderPod]) -> Iterable[str]:
-    pods = (pod for pod in (delta.old, delta.new) if pod is not None)
-    return sorted({key for pod in pods if (key := group_key(pod.metadata.namespace, pod.metadata.labels))})
+    return sorted({key for pod in (delta.old, delta.new) if pod is not None for key in by_group(pod)})

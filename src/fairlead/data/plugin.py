@@ -56,6 +56,13 @@ class Plugin(Protocol):
         ...
 
 
+class PlainPlugin:
+    """One that takes no arguments: those of a profile are not looked at."""
+
+    def __init__(self, arguments: Any = None) -> None:
+        pass
+
+
 PluginFactory = Callable[[Any], Plugin]
 
 

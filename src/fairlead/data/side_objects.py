@@ -9,6 +9,7 @@ from typing import Any, Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.writer import Outcome
 from fairlead.data import scripts
+from fairlead.data.controllers import new_controller
 from fairlead.data.opt_in import DONE
 from fairlead.model.hashes import short_hash
 from fairlead.model.intents import Apply
@@ -59,10 +60,9 @@ class SideObjects:
         self._written: set[tuple[str, str]] = set()
 
     def controller(self) -> Controller:
-        runtime = self._runtime
         # Another leader may have deleted or changed what this one wrote long ago.
         self._written.clear()
-        controller = Controller("data: sidecars", self._reconcile, clock=runtime.clock, metrics=runtime.metrics)
+        controller = new_controller(self._runtime, "sidecars", self._reconcile)
         controller.watches(self.pods)
         return controller
 

@@ -28,6 +28,7 @@ from fairlead.data.spec import CACHE_REPORTS, DATA_GROUPS, DATA_LOADS, NODES, PO
 from fairlead.engine.locality import NO_CACHE, CacheMap, value
 from fairlead.model import resources
 from fairlead.model.kinds import Kind
+from fairlead.model.pod import SchedulerPod
 from fairlead.runtime import Runtime
 
 GROUP_LABEL: Final = f"{DOMAIN}group"
@@ -88,7 +89,8 @@ def _by_reference(dataset: Dataset) -> Iterable[str]:
     return (target,) if target else ()
 
 
-def _by_group(pod: ReaderPod) -> Iterable[str]:
+def by_group(pod: ReaderPod | SchedulerPod) -> Iterable[str]:
+    """The DataGroup that a pod belongs to by its label."""
     name = pod.metadata.labels.get(GROUP_LABEL, "")
     return (f"{pod.metadata.namespace}/{name}",) if name else ()
 
@@ -113,7 +115,7 @@ class ClusterView:
                 "data: claim": _by_claim,
                 "data: sidecar": _by_sidecar,
                 "data: dataset": _by_dataset,
-                "data: group": _by_group,
+                "data: group": by_group,
             },
         )
         self.room = NodeRoom(self.nodes, self.pods)
@@ -135,9 +137,12 @@ class ClusterView:
     def datasets(self) -> dict[str, Dataset]:
         return {each.metadata.key: each for each in self.objects[DATASETS.name]}
 
+    def dataset(self, key: str) -> Dataset | None:
+        return self.objects[DATASETS.name].get(key)
+
     def runtime_of(self, dataset: Dataset) -> tuple[Kind[FluidRuntime], FluidRuntime | None] | None:
         """The dataset's runtime and its kind; None where the kind is not known."""
-        kind = RUNTIMES.get(next((each.type for each in dataset.status.runtimes or ()), ""))
+        kind = RUNTIMES.get(dataset.runtime_type)
         return (kind, self.objects[kind.name].get(dataset.metadata.key)) if kind is not None else None
 
     # -- caches ----------------------------------------------------------------------------------------------------
@@ -175,10 +180,9 @@ class ClusterView:
         """What the fuse of a dataset requests, in the scheduler's units: by its DaemonSet, else by the runtime."""
         found = self.runtime_of(dataset)
         runtime = found[1] if found is not None else None
-        if found is None or runtime is None:
+        if runtime is None:
             return {}
-        kind = next(name for name, kind in RUNTIMES.items() if kind is found[0])
-        metadata = dataset.metadata
+        kind, metadata = dataset.runtime_type, dataset.metadata
         fuse: DaemonSet | None = self.objects[DAEMON_SETS.name].get(
             f"{metadata.namespace}/{fuse_set(metadata.name, kind)}"
         )
@@ -283,7 +287,7 @@ class ClusterView:
         claims = (mirror.get(f"{pod.metadata.namespace}/{claim}") for claim in pod.claims)
         keys = [key for each in claims if each is not None for key in cache_map.dataset_keys(each)]
         keys += pod.sidecar_datasets
-        return list(dict.fromkeys(root_of(key, self.objects[DATASETS.name].get) for key in keys))
+        return list(dict.fromkeys(root_of(key, self.dataset) for key in keys))
 
     def zones(self) -> dict[str, str]:
         """By node, where it says so."""

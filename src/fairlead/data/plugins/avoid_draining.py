@@ -3,19 +3,14 @@
 In every pod with a dataset, always: a node that is labelled after a pod was admitted must not get it either.
 """
 
-from typing import Any
-
 from fairlead.data.draft import Draft, PluginError, not_in
 from fairlead.data.names import NoSuchKey
-from fairlead.data.plugin import PluginContext, Policy
+from fairlead.data.plugin import PlainPlugin, PluginContext, Policy
 
 
-class AvoidDraining:
+class AvoidDraining(PlainPlugin):
     name = "AvoidDraining"
     policy: Policy = "ignore"
-
-    def __init__(self, arguments: Any = None) -> None:
-        pass
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
         if is_pinned(draft):

@@ -3,22 +3,19 @@
 A scheduler that knows nothing of datasets does not count what a fuse will need beside the pod that starts it.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from fairlead.data.draft import Draft, PluginError, in_
 from fairlead.data.names import NoSuchKey
-from fairlead.data.plugin import PluginContext, Policy
+from fairlead.data.plugin import PlainPlugin, PluginContext, Policy
 from fairlead.data.plugins.avoid_draining import is_pinned
 
 WEIGHT: Final = 20
 
 
-class PreferFuse:
+class PreferFuse(PlainPlugin):
     name = "PreferNodesWithFuse"
     policy: Policy = "ignore"
-
-    def __init__(self, arguments: Any = None) -> None:
-        pass
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
         known = context.locality.cache.datasets
