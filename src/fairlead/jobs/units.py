@@ -88,8 +88,9 @@ def _is_exhausted(status: JobStatus, spec: JobSpec, place: Place) -> bool:
 
 
 def _ends_at_s(spec: JobSpec, status: JobStatus) -> float | None:
-    started = parse_time_or_none(status.start_time)
-    if started is None or not spec.estimated_run_seconds or status.stage != "Running":
+    """After its last start: a job whose pods were created anew begins again."""
+    started = parse_time_or_none(status.stage_time) if status.stage == "Running" else None
+    if started is None or not spec.estimated_run_seconds:
         return None
     return started.timestamp() + spec.estimated_run_seconds
 
