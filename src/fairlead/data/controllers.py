@@ -253,7 +253,10 @@ class Waits:
         )
         await self._load(pod, step.loads, readings)
         await carry_out(self._runtime, step.intents)
-        return WakeAfter(seconds=step.wake_s) if step.wake_s is not None else None
+        if step.wake_s is not None:
+            return WakeAfter(seconds=step.wake_s)
+        self._refused.pop(key, None)
+        return None
 
     async def _load(self, pod: ReaderPod, loads: Sequence[waits.Load], readings: Sequence[Reading]) -> None:
         """A DataLoad that is refused is tried again, and the pod is told; its time runs on meanwhile."""
