@@ -4,17 +4,18 @@ Thin: each looks at the view, asks its plan, hands the intents to the writer.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from fairlead.cluster.controller import REFUSED_RETRY_S, Controller, Reconcile, TemporaryError
 from fairlead.cluster.errors import Refused
-from fairlead.cluster.mirror import Delta
+from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.writer import Outcome
 from fairlead.data import drains, levels, waits
 from fairlead.data.cache_map import name_of, parse_size
-from fairlead.data.names import SCALE_IN, DatasetName, NoSuchKey
+from fairlead.data.names import SCALE_IN, DatasetName, key_or_nothing
 from fairlead.data.objects import DATASETS, RUNTIMES, Dataset
 from fairlead.data.spec import DATA_LOADS, PODS, CacheNode, DataLoad, ReaderPod, data_event
 from fairlead.data.view import ClusterView, by_scale_in
@@ -54,9 +55,6 @@ class Levels:
         controller.watches(self._view.nodes)
         return controller
 
-    def all_keys(self) -> list[str]:
-        return list(self._view.nodes.keys())
-
     async def _reconcile(self, key: str) -> WakeAfter | None:
         node: CacheNode | None = self._view.nodes.get(key)
         if node is None:
@@ -88,9 +86,6 @@ class Advice:
         controller = new_controller(self._runtime, "advice", self._reconcile)
         controller.watches(self._view.objects[DATASETS.name])
         return controller
-
-    def all_keys(self) -> list[str]:
-        return list(self._view.objects[DATASETS.name].keys())
 
     async def _reconcile(self, key: str) -> None:
         dataset = self._view.dataset(key)
@@ -178,10 +173,7 @@ class Drains:
 
     def _held_up(self, name: DatasetName) -> list[Intent]:
         """Pods that wait for nodes which are all being drained."""
-        try:
-            label = name.scale_in_key()
-        except NoSuchKey:
-            return []
+        label = key_or_nothing(name.scale_in_key)
         draining = {node.metadata.name for node in self._view.nodes if node.metadata.labels.get(label) == "true"}
         waiting = self._view.waiting_readers(name.key) if draining else []
         found = (drains.held_up(pod, self._view.room.fitting(pod), draining, label) for pod in waiting)
@@ -189,11 +181,7 @@ class Drains:
 
     def _kept(self, name: DatasetName) -> Iterator[str]:
         """Nodes that datasets keep labelled whose scale-in label is the same."""
-        try:
-            alike = self._view.draining_alike(name.scale_in_key())
-        except NoSuchKey:
-            return
-        for other in alike:
+        for other in self._view.draining_alike(key_or_nothing(name.scale_in_key)):
             found = self._view.runtime_of(other) if other.metadata.key != name.key else None
             if found is not None:
                 yield from drains.leaving_nodes(found[0], found[1], self._view.workers(name_of(other)))
@@ -238,6 +226,7 @@ class Waits:
             if readings and pod.spec.scheduler_name in self._runtime.offers.locality_schedulers and _unmarked(pod):
                 await carry_out(self._runtime, waits.mark(pod, cache, readings, self._view.zones()))
             return None
+        loads = self._last_loads(pod, readings)
         step = waits.plan(
             waits.WaitInput(
                 pod,
@@ -245,10 +234,10 @@ class Waits:
                 readings,
                 self._view.room.fitting(pod) if pod.is_gated(waits.LOCALITY_GATE) else frozenset(),
                 {each.dataset: self._cached_share(each.dataset) for each in readings},
-                frozenset(each.dataset for each in readings if self._has_failed(pod, each.dataset)),
+                frozenset(dataset for dataset, load in loads.items() if load.status.phase == "Failed"),
                 self._runtime.clock.now(),
                 self._view.zones() if pod.is_gated(waits.LOCALITY_GATE) else {},
-                self._targets(pod, readings),
+                self._targets(pod, loads),
             )
         )
         await self._load(pod, step.loads, readings)
@@ -280,23 +269,20 @@ class Waits:
             note = f"a DataLoad for the pod cannot be created: {problem}"
             await carry_out(self._runtime, [data_event(PODS, pod.metadata, "PrefetchRefused", note, warning=True)])
 
-    def _has_failed(self, pod: ReaderPod, dataset: str) -> bool:
-        load = self._last_load(pod, dataset)
-        return load is not None and load.status.phase == "Failed"
-
-    def _targets(self, pod: ReaderPod, readings: Sequence[Reading]) -> tuple[str, ...]:
+    def _targets(self, pod: ReaderPod, loads: Mapping[str, DataLoad]) -> tuple[str, ...]:
         """Where the pod's data was sent; a scheduler that scores cached bytes finds it by itself."""
         if pod.spec.scheduler_name in self._runtime.offers.locality_schedulers:
             return ()
-        loads = [self._last_load(pod, each.dataset) for each in readings]
-        return tuple(dict.fromkeys(node for load in loads if load is not None for node in waits.nodes_of_load(load)))
+        return tuple(dict.fromkeys(node for load in loads.values() for node in waits.nodes_of_load(load)))
 
-    def _last_load(self, pod: ReaderPod, dataset: str) -> DataLoad | None:
+    def _last_loads(self, pod: ReaderPod, readings: Sequence[Reading]) -> dict[str, DataLoad]:
+        """By dataset, the latest DataLoad of what the pod asks for."""
         try:
             paths = waits.parse_prefetch(pod.metadata.annotations.get(waits.PREFETCH, "")).paths
         except BadWait:
-            return None
-        return next(iter(self._loads_of(dataset, paths)[-1:]), None)
+            return {}
+        found = {each.dataset: self._loads_of(each.dataset, paths) for each in readings}
+        return {dataset: loads[-1] for dataset, loads in found.items() if loads}
 
     def _loads_of(self, dataset: str, paths: Sequence[str]) -> list[DataLoad]:
         """The DataLoads of the same data, oldest first."""
@@ -352,11 +338,11 @@ def _unmarked(pod: ReaderPod) -> bool:
     return LOCALITY_WAIT in pod.metadata.annotations and waits.LOCALITY not in pod.metadata.annotations
 
 
-async def nudge(controllers: Sequence[tuple[Controller, Levels | Advice]], changed: asyncio.Event) -> None:
+async def nudge(controllers: Sequence[tuple[Controller, Mirror[Any]]], changed: asyncio.Event) -> None:
     """Look at every node and dataset again whenever the map of caches or the number of readers changed."""
     while True:
         await changed.wait()
         changed.clear()
-        for controller, of in controllers:
-            for key in of.all_keys():
-                controller.queue.add(key)
+        for controller, mirror in controllers:
+            for each in mirror:
+                controller.queue.add(each.metadata.key)

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from fairlead.data.names import DOMAIN, SCALE_IN, DatasetName, NoSuchKey
+from fairlead.data.names import DOMAIN, SCALE_IN, DatasetName, key_or_nothing
 from fairlead.data.objects import FluidRuntime, replicas_patch, worker_replicas
 from fairlead.data.spec import NODES, PODS, CacheNode, ReaderPod, data_event
 from fairlead.model.intents import Intent, Patch
@@ -88,9 +88,8 @@ def orphans(nodes: Iterable[CacheNode], is_known: Callable[[str], bool]) -> list
 
 
 def plan(seen: DrainInput) -> DrainStep:
-    try:
-        key = seen.dataset.scale_in_key()
-    except NoSuchKey:
+    key = key_or_nothing(seen.dataset.scale_in_key)
+    if not key:
         return DrainStep()
     labelled = {node.metadata.name for node in seen.nodes if node.metadata.labels.get(key) == "true"}
     wished = target(seen.kind, seen.runtime) if seen.runtime is not None else None

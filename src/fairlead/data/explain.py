@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.data.draft import PREFERRED, REQUIRED, Note
-from fairlead.data.facts import Missing, Sources
+from fairlead.data.facts import Missing, Sources, claim_names
 from fairlead.data.mutate import MutateOptions, Mutation, PodReview, mutate
 from fairlead.data.opt_in import DONE
 from fairlead.data.profile import PluginProfile
@@ -238,8 +238,8 @@ def dry_run(pods: Iterable[Mapping[str, Any]], cache: Any) -> DryRun:
     for pod in pods:
         count += 1
         metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-        claims = [(each.get("persistentVolumeClaim") or {}).get("claimName", "") for each in spec.get("volumes") or ()]
-        readings = readings_of(cache, metadata.get("namespace", "default"), claims, metadata.get("annotations") or {})
+        namespace, annotations = metadata.get("namespace", "default"), metadata.get("annotations") or {}
+        readings = readings_of(cache, namespace, claim_names(spec), annotations)
         if not readings:
             continue
         with_datasets += 1

@@ -5,6 +5,7 @@ that. Kubernetes allows 63 characters after the slash: a key that would be longe
 exist.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -103,6 +104,14 @@ class DatasetName:
     @property
     def _joined(self) -> str:
         return f"{self.namespace}-{self.name}"
+
+
+def key_or_nothing(make_key: Callable[[], str]) -> str:
+    """The key, or nothing where it would not be legal."""
+    try:
+        return make_key()
+    except NoSuchKey:
+        return ""
 
 
 def _legal(key: str, dataset: str) -> str:

@@ -11,7 +11,7 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.waits import first_of
 from fairlead.data import cache_map, waits
 from fairlead.data.facts import MOST_REFERENCES, Ref, fuse_set, reference_of, root_of
-from fairlead.data.names import DATASET_LABEL, DOMAIN, DatasetName, NoSuchKey
+from fairlead.data.names import DATASET_LABEL, DOMAIN, DatasetName, key_or_nothing
 from fairlead.data.objects import (
     CLAIMS,
     DAEMON_SETS,
@@ -78,10 +78,8 @@ def _by_worker_label(dataset: Dataset) -> Iterable[str]:
 
 
 def by_scale_in(dataset: Dataset) -> Iterable[str]:
-    try:
-        return (cache_map.name_of(dataset).scale_in_key(),)
-    except NoSuchKey:
-        return ()
+    key = key_or_nothing(cache_map.name_of(dataset).scale_in_key)
+    return (key,) if key else ()
 
 
 def _by_reference(dataset: Dataset) -> Iterable[str]:

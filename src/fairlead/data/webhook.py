@@ -139,11 +139,8 @@ class DataWebhook:
 
     async def _answer(self, review: Review, *, by_namespace: bool) -> Verdict:
         kind = review.kind
-        if review.operation != "CREATE" or (kind.group, kind.kind) != ("", "Pod") or review.object is None:
-            return Verdict()
-        if review.sub_resource:
-            return Verdict()
-        if self._is_absent():
+        is_new_pod = review.operation == "CREATE" and (kind.group, kind.kind) == ("", "Pod") and not review.sub_resource
+        if not is_new_pod or review.object is None or self._is_absent():
             return Verdict()
         answer = await self.mutation(PodReview(review.object, review.namespace, by_namespace), review.left_s)
         if answer.skipped:

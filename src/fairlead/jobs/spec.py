@@ -309,7 +309,6 @@ class Waiting(ApiStruct):
 
 class Terminated(ApiStruct):
     exit_code: Int32 = 0
-    reason: str = ""
 
 
 class ContainerState(ApiStruct):
