@@ -508,11 +508,11 @@ class JobController:
             # Nothing is planned by templates that the server has not seen; what is held is held by what they say.
             planned = self._trials.untried(seen.metadata, seen.spec)
         now_seen = dataclasses.replace(seen, status=status)
-        unit = unit_of(now_seen, status, places, planned, self._clock.now(), queue) if planned is not None else None
+        unit = unit_of(now_seen, places, planned, self._clock.now(), queue) if planned is not None else None
         if unit is None:
             self.source.withdraw(key)
         else:
-            self.source.offer(unit, pending_job(now_seen, status, unit, queue), news)
+            self.source.offer(unit, pending_job(now_seen, unit, queue), news)
 
     def _hold_only(self, seen: JobInput, places: Places, news: News) -> None:
         """Offer the job with these of its places, and nothing of it to be planned."""

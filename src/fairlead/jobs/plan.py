@@ -30,7 +30,7 @@ from fairlead.jobs.observed import (
     mended,
     seconds_left,
 )
-from fairlead.jobs.pods import leader_address, place_of, places_of, pod_body, pod_name, restarts_of, service_body
+from fairlead.jobs.pods import is_exhausted, leader_address, place_of, places_of, pod_body, pod_name, service_body
 from fairlead.jobs.spec import FINISHED, JOB_PODS, MOST_COUNT, SERVICES, TYJOBS, JobPod, JobStatus, ScheduleState, Stage
 from fairlead.model.intents import Create, Delete, Intent
 from fairlead.model.kinds import Kind
@@ -43,6 +43,11 @@ BACKOFF_S, LONGEST_BACKOFF_S = 5.0, 60.0
 NEVER_FITS_CYCLES: Final = 3
 # Pods created or deleted at one go.
 BURST: Final = 500
+# The fields of a status that decide about pods.
+MATERIAL: Final = (
+    "stage", "schedule_state", "allocations", "quorum", "attempt", "restarts", "worker_restarts", "leader_address",
+    "never_fits_cycles", "retry_after", "stage_time",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class Facts:
         return bool(self.places)
 
 
-def plan_job(seen: JobInput, now: datetime, options: PlanOptions = PlanOptions()) -> JobPlan:  # noqa: B008 - frozen
+def plan_job(seen: JobInput, now: datetime, options: PlanOptions) -> JobPlan:
     if (status := mended(seen.status, now)) is not seen.status:
         seen = replace(seen, status=status)
     facts = observe(seen, now, options)
@@ -98,11 +103,7 @@ def plan_job(seen: JobInput, now: datetime, options: PlanOptions = PlanOptions()
 def observe(seen: JobInput, now: datetime, options: PlanOptions) -> Facts:
     """The facts, with a status whose places and counts are those observed; the stage is still the old one."""
     status = _count_restarts(seen)
-    exhausted = frozenset(
-        place
-        for place in places_of(seen.spec)
-        if place != LEADER_PLACE and restarts_of(status, place) > seen.spec.restart_limit
-    )
+    exhausted = frozenset(place for place in places_of(seen.spec) if is_exhausted(seen.spec, status, place))
     status, places = _settle(seen, status, exhausted, now, options)
     ready = status.ready_workers
     if status.stage not in FINISHED:
@@ -432,22 +433,7 @@ def _message(facts: Facts, row: Row) -> str:
 
 def is_material(before: JobStatus, after: JobStatus) -> bool:
     """Whether anything changes that decides about pods; the rest may be written a little later."""
-    return any(
-        getattr(before, name) != getattr(after, name)
-        for name in (
-            "stage",
-            "schedule_state",
-            "allocations",
-            "quorum",
-            "attempt",
-            "restarts",
-            "worker_restarts",
-            "leader_address",
-            "never_fits_cycles",
-            "retry_after",
-            "stage_time",
-        )
-    )
+    return any(getattr(before, name) != getattr(after, name) for name in MATERIAL)
 
 
 def _events(seen: JobInput, status: JobStatus, row: Row | None) -> Iterable[Intent]:
