@@ -16,13 +16,12 @@ from fairlead.data.opt_in import DONE
 from fairlead.data.profile import PluginProfile
 from fairlead.data.spec import SIDECAR_DATASET, CacheNode
 from fairlead.engine.locality import Reading, local_values, readings_of
-from fairlead.model.numbers import whole_number
+from fairlead.model.selectors import Requirement
 
 MOST_ROUNDS: Final = 64
 SIDECARS: Final = (
     "it brings the fuses of its datasets, whose claims are none of its volumes any more: terms are unknown"
 )
-INT64: Final = (-(2**63), 2**63 - 1)
 
 
 class TermExplanation(msgspec.Struct, frozen=True, rename="camel"):
@@ -193,21 +192,8 @@ def matches(term: Mapping[str, Any], labels: Mapping[str, str], name: str = "") 
 
 
 def _holds(expression: Mapping[str, Any], label: str | None) -> bool:
-    values = expression.get("values") or []
-    match expression["operator"]:
-        case "In":
-            return label in values
-        case "NotIn":
-            return label not in values
-        case "Exists":
-            return label is not None
-        case "DoesNotExist":
-            return label is None
-        case operator:
-            number, bound = (whole_number(str(each), *INT64) for each in (label, values[0] if values else ""))
-            if number is None or bound is None:
-                return False
-            return number > bound if operator == "Gt" else number < bound
+    values = tuple(expression.get("values") or ("",))  # one at least, as a number is compared with
+    return Requirement(expression["key"], expression["operator"], values).admits(label)
 
 
 # -- dry run -----------------------------------------------------------------------------------------------------------

@@ -156,8 +156,7 @@ def _trim(template: FuseTemplate, prefixes: tuple[str, ...]) -> None:
 
 
 def _drop_privileges(template: FuseTemplate) -> None:
-    _trim(template, HOST_MOUNTS)
-    _trim(template, FUSE_DEVICES)
+    _trim(template, (*HOST_MOUNTS, *FUSE_DEVICES))
     context = template.container.get("securityContext")
     if context is None:
         return
