@@ -405,3 +405,16 @@ async def test_a_worker_that_never_came_for_a_group_is_placed_anew_for_the_next(
         assert status(cluster, "h")["workers"] == [{"pod": "default/hbase-worker-0", "node": "gpu1"}], (
             "beside its reader"
         )
+
+
+async def test_a_worker_that_was_created_again_is_no_worker_that_is_still_to_come(cluster: FakeCluster) -> None:
+    labels = {"role": "alluxio-worker", "fluid.io/dataset": "default-hbase"}
+    for number, after_s in ((0, 60), (1, -60)):
+        worker = pod(f"hbase-worker-{number}", gpus=0, node="cpu1", labels=labels)
+        worker["metadata"]["creationTimestamp"] = rfc3339(NOW + timedelta(seconds=after_s))
+        cluster.put("pods", worker)
+    async with Process(cluster).leading():
+        cluster.put("datagroups", group(pods=1))
+        cluster.put("pods", pod("a"))
+        await turn(cluster)
+        assert status(cluster)["workers"] == [{"pod": "default/hbase-worker-2", "node": "gpu2"}]

@@ -66,10 +66,15 @@ def target(kind: Kind[FluidRuntime], runtime: FluidRuntime) -> int | None:
     return wished if wished is not None and wished < worker_replicas(kind, runtime) else None
 
 
+def ordinal(worker: ReaderPod) -> int:
+    """Its number in its StatefulSet; -1 for a pod without one."""
+    found = _ORDINAL.search(worker.metadata.name)
+    return int(found[1]) if found else -1
+
+
 def victims(workers: Sequence[ReaderPod], wished: int) -> list[ReaderPod]:
     """The workers that a StatefulSet removes first: those of the highest ordinals."""
-    numbered = [(int(found[1]), pod) for pod in workers if (found := _ORDINAL.search(pod.metadata.name))]
-    return [pod for number, pod in sorted(numbered, key=lambda each: each[0]) if number >= wished]
+    return sorted((pod for pod in workers if ordinal(pod) >= wished), key=ordinal)
 
 
 def leaving_nodes(kind: Kind[FluidRuntime], runtime: FluidRuntime | None, workers: Sequence[ReaderPod]) -> set[str]:

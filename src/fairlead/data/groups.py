@@ -20,6 +20,7 @@ from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.data.cache_map import name_of
 from fairlead.data.controllers import carry_out, new_controller
+from fairlead.data.drains import ordinal
 from fairlead.data.names import DATASET_LABEL, DOMAIN, DatasetName
 from fairlead.data.objects import Component, requests_sum
 from fairlead.data.spec import DATA_GROUPS, PODS, DataGroup, ReaderPod
@@ -331,7 +332,7 @@ class GroupSource(UnitSource):
             tolerations=dataset.spec.tolerations or (),
             node_selector=(worker.node_selector if worker is not None else None) or {},
             requests=added(worker, runtime.spec.fuse if runtime is not None else None),
-            first=len(older),
+            first=1 + max(map(ordinal, older), default=-1),
         )
 
     def unit_of(self, pod: SchedulerPod) -> str | None:
