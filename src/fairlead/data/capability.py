@@ -19,7 +19,6 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.waits import first_of
 from fairlead.data import entries
 from fairlead.data.controllers import Advice, Drains, Levels, Waits, nudge
-from fairlead.data.facts import Ref
 from fairlead.data.fluid_reviews import FluidReviews
 from fairlead.data.groups import PLACED_PODS, Groups, GroupSource, PlacedGroups
 from fairlead.data.mutate import MutateOptions
@@ -80,7 +79,7 @@ class Data(Capability):
             raise BadSettings(f"data.recordTo: {problem}") from None
         self.webhook = DataWebhook(
             mirrored=self.view.mirrored,
-            read=self._read,
+            read=lambda ref: runtime.reader.find(ref.kind, ref.name, ref.namespace),
             is_absent=self.is_absent,
             profile=self._profile,
             options=self._options,
@@ -197,9 +196,6 @@ class Data(Capability):
         absent = self.view.objects[DATASETS.name].is_absent
         self._metrics.absent.set(absent)
         return absent
-
-    async def _read(self, ref: Ref) -> Any:
-        return await self.runtime.reader.find(ref.kind, ref.name, ref.namespace)
 
     def _options(self) -> MutateOptions:
         settings = self.runtime.settings.data

@@ -3,8 +3,7 @@
 In every pod with a dataset, always: a node that is labelled after a pod was admitted must not get it either.
 """
 
-from fairlead.data.draft import Draft, PluginError, not_in
-from fairlead.data.names import NoSuchKey
+from fairlead.data.draft import Draft, not_in
 from fairlead.data.plugin import PlainPlugin, PluginContext, Policy
 
 
@@ -16,10 +15,7 @@ class AvoidDraining(PlainPlugin):
         if is_pinned(draft):
             return False
         for dataset in sorted({each.physical for each in context.datasets}):
-            try:
-                draft.require([not_in(dataset.scale_in_key(), "true")], f"workers of {dataset.key} may be scaled in")
-            except NoSuchKey as problem:
-                raise PluginError(str(problem)) from None
+            draft.require([not_in(dataset.scale_in_key(), "true")], f"workers of {dataset.key} may be scaled in")
         return False
 
 
