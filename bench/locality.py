@@ -32,8 +32,8 @@ from bench.locality_kube import KubeScheduling, kube_scheduling
 from fairlead.data.capability import ADDITIONS
 from fairlead.data.explain import answered
 from fairlead.data.facts import Ref, Sources
-from fairlead.data.fluid_reviews import DEMAND
 from fairlead.data.levels import demand_share, level
+from fairlead.data.locality_terms import LADDER
 from fairlead.data.mutate import MutateOptions, PodReview
 from fairlead.data.names import DatasetName
 from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES, Claim, Dataset, FluidRuntime
@@ -341,7 +341,7 @@ class Simulation:
         readers = Counter(number for arrival, number in self.placed.values() if i in arrival.datasets)
         free = [number for number in range(NODES) if number not in self.data[i].shares]
         steps = {number: level(demand_share(readers, readers[number])) for number in free}
-        terms = {number: sum(weight for above, weight in DEMAND if step > above) for number, step in steps.items()}
+        terms = {number: sum(weight for above, weight in LADDER if step > above) for number, step in steps.items()}
         most = max(terms.values()) or 1
         scores = {number: 2 * terms[number] / most + self._room(f"n{number}") / CPUS for number in free}
         return max(free, key=lambda number: (scores[number], -number))

@@ -155,6 +155,24 @@ def test_s39_at_the_deadline_the_policy_decides(policy: str, log: list[str], lab
     assert (world.log[done:], world.labelled) == (log, labelled)
 
 
+@pytest.mark.parametrize(
+    ("wish", "policy", "note"),
+    [
+        ("2", "Force", "reducing the workers to 2: still read by default/app"),
+        ("0", "Wait", "reducing the workers to 0: still read by default/app"),
+    ],
+)
+def test_workers_that_are_removed_under_their_readers_are_not_said_to_have_none(
+    wish: str, policy: str, note: str
+) -> None:
+    world = World(wish=wish, policy=policy, deadline_s=600.0)
+    world.readers = {"n2": ("default/app",)}
+    world.step()
+    world.now += timedelta(seconds=601)
+    notes = [each.note for each in world.step().intents if isinstance(each, RecordEvent)]
+    assert notes == [note]
+
+
 def test_s40_raised_replicas_or_a_withdrawn_wish_end_the_drain() -> None:
     for withdraw in (False, True):
         world = World()

@@ -82,7 +82,8 @@ class Process:
             mirror=mirror, clock=cluster.clock, metrics=Metrics(), settings=Settings(), writer=self.writer
         )
         self.view = ClusterView(world)
-        self.source = GroupSource(self.view, lambda: mirror(PLACED_PODS), lambda: NOW)
+        self.now = NOW
+        self.source = GroupSource(self.view, lambda: mirror(PLACED_PODS), lambda: self.now)
         self.placed = PlacedGroups(world, self.view, self.source)
         self.loop = Loop(
             {"fairlead": kube_profile()},
@@ -381,3 +382,39 @@ async def test_two_groups_of_one_dataset_hold_room_for_its_worker_once(cluster: 
         for _ in range(30):
             await turn(cluster)
         assert nodes(cluster)["greedy"] == "gpu2"
+
+
+async def test_a_worker_that_never_came_for_a_group_is_placed_anew_for_the_next(cluster: FakeCluster) -> None:
+    process = Process(cluster)
+    async with process.leading():
+        cluster.put("datagroups", group(pods=1))
+        cluster.put("pods", pod("a"))
+        await turn(cluster)
+        assert status(cluster)["workers"] == [{"pod": "default/hbase-worker-0", "node": "gpu2"}]
+        process.now += timedelta(seconds=700)
+        cluster.remove("datagroups", "default/g")
+        cluster.remove("pods", "default/a")
+        cluster.remove("pods", "default/busy")
+        await turn(cluster)
+        later = group(pods=1)
+        later["metadata"] |= {"name": "h", "creationTimestamp": rfc3339(process.now)}
+        cluster.put("datagroups", later)
+        wish = {"kubernetes.io/hostname": "gpu1"}
+        cluster.put("pods", pod("b", labels={GROUP_LABEL: "h"}, nodeSelector=wish))
+        await turn(cluster)
+        assert status(cluster, "h")["workers"] == [{"pod": "default/hbase-worker-0", "node": "gpu1"}], (
+            "beside its reader"
+        )
+
+
+async def test_a_worker_that_was_created_again_is_no_worker_that_is_still_to_come(cluster: FakeCluster) -> None:
+    labels = {"role": "alluxio-worker", "fluid.io/dataset": "default-hbase"}
+    for number, after_s in ((0, 60), (1, -60)):
+        worker = pod(f"hbase-worker-{number}", gpus=0, node="cpu1", labels=labels)
+        worker["metadata"]["creationTimestamp"] = rfc3339(NOW + timedelta(seconds=after_s))
+        cluster.put("pods", worker)
+    async with Process(cluster).leading():
+        cluster.put("datagroups", group(pods=1))
+        cluster.put("pods", pod("a"))
+        await turn(cluster)
+        assert status(cluster)["workers"] == [{"pod": "default/hbase-worker-2", "node": "gpu2"}]

@@ -50,14 +50,13 @@ def test_s27_a_profile_that_makes_no_sense_is_refused_with_its_place(text: str, 
 def test_s27_a_bad_profile_leaves_the_old_in_force_and_is_counted(tmp_path: Path) -> None:
     file, registry = tmp_path / "plugins.profile", CollectorRegistry()
     file.write_text("plugins: {serverful: {withDataset: [DatasetUsageInjector]}}")
-    reported: list[str] = []
-    profile = ProfileFile(str(file), DataMetrics(registry), reported.append)
+    profile = ProfileFile(str(file), DataMetrics(registry))
     first = profile.current
     file.write_text("plugins: {serverful: {withDataset: [Nothing]}}")
     profile.look()
     assert profile.current is first
     assert registry.get_sample_value("fairlead_data_profile_errors_total") == 1
-    assert "there is no plugin 'Nothing'" in reported[0]
+    assert "there is no plugin 'Nothing'" in profile.problem
     file.write_text("plugins: {serverful: {withDataset: [RequireNodeWithFuse]}}")
     profile.look()
     assert [step.plugin.name for step in profile.current.chain("serverful", True)] == ["RequireNodeWithFuse"]

@@ -265,7 +265,7 @@ def known(*names: str) -> list[Dataset]:
 async def test_s51_a_worker_prefers_its_groups_nodes_and_where_it_is_read() -> None:
     labels = {"fluid.io/dataset": "default-hbase", "role": "alluxio-worker"}
     groups = [group(phase="Placed", nodes=["n3"])]
-    fluid = FluidReviews(lambda: groups, lambda: known("imgs", "hbase"), no_drain, "warn")
+    fluid = FluidReviews(groups, known("imgs", "hbase"), no_drain, "warn")
     verdict = await fluid.worker(review(reader(labels=labels)))
     (patch,) = verdict.patch
     terms = patch["value"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
@@ -276,7 +276,7 @@ async def test_s51_a_worker_prefers_its_groups_nodes_and_where_it_is_read() -> N
 
 
 async def test_s51_a_worker_of_a_dataset_with_a_long_name_is_known_by_its_uid() -> None:
-    fluid = FluidReviews(list, lambda: known("imgs", "h" * 60), no_drain, "warn")
+    fluid = FluidReviews([], known("imgs", "h" * 60), no_drain, "warn")
     labels = {"fluid.io/dataset": f"{1:036d}", "role": "alluxio-worker"}
     (patch,) = (await fluid.worker(review(reader(labels=labels)))).patch
     terms = patch["value"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
@@ -311,17 +311,17 @@ async def test_a_direct_scale_down_is_answered_with_the_command(
     before: Any, after: Any, warns: bool, kind: str
 ) -> None:
     asked = scaled(before, after, kind)
-    verdict = await FluidReviews(list, list, no_drain, "warn").scale(asked)
+    verdict = await FluidReviews([], [], no_drain, "warn").scale(asked)
     assert (verdict.allowed, bool(verdict.warnings)) == (True, warns)
     if warns:
         assert f"fairlead data scale default/hbase --replicas {int(after or 0)}" in verdict.warnings[0]
-    assert (await FluidReviews(list, list, no_drain, "deny").scale(asked)).allowed == (not warns)
+    assert (await FluidReviews([], [], no_drain, "deny").scale(asked)).allowed == (not warns)
 
 
 async def test_s38_only_a_drain_that_is_over_may_lower_replicas() -> None:
     """The annotation of a wish is anybody's to write: what counts is that its readers have left."""
     world = World(replicas=3, wish="2")
-    fluid = FluidReviews(list, list, lambda key: world.seen() if key == "default/hbase" else None, "deny")
+    fluid = FluidReviews([], [], lambda key: world.seen() if key == "default/hbase" else None, "deny")
 
     async def allows(after: int, kind: str = "AlluxioRuntime") -> bool:
         return (await fluid.scale(scaled(3, after, kind, annotation="2"))).allowed

@@ -79,7 +79,7 @@ def test_a_worker_whose_pod_is_still_bound_elsewhere_gets_no_new_place_before_th
     planned = Trials(None, ManualClock(), "fairlead").untried(META, world.spec)  # type: ignore[arg-type]
 
     def offered(places: Places) -> list[str]:
-        found = unit_of(world.look(), world.status, places, planned, START, QueueSpec())
+        found = unit_of(world.look(), places, planned, START, QueueSpec())
         assert found is not None
         return [member.pod.metadata.name for member in found.members]
 
@@ -89,3 +89,18 @@ def test_a_worker_whose_pod_is_still_bound_elsewhere_gets_no_new_place_before_th
     going = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
     world.pods["train-actors-1"] = msgspec.structs.replace(pod, metadata=going)
     assert offered(kept) == ["train-learner", "train-actors-0", "train-actors-1"]
+
+
+def test_the_expected_end_of_a_job_that_was_restarted_counts_from_its_last_start() -> None:
+    world = World(spec(1, estimatedRunSeconds=600)).begin()
+    planned = Trials(None, ManualClock(), "fairlead").untried(META, world.spec)  # type: ignore[arg-type]
+
+    def ends_at_s() -> float | None:
+        found = unit_of(world.look(), world.places, planned, world.now, QueueSpec())
+        return found.ends_at_s if found is not None else None
+
+    assert ends_at_s() == START.timestamp() + 600
+    world.advance(1000).fail("train-learner").settle()
+    assert (world.status.stage, ends_at_s()) == ("Starting", None)
+    world.run("train-learner").settle().run().settle()
+    assert (world.status.stage, ends_at_s()) == ("Running", START.timestamp() + 1600)

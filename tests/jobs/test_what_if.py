@@ -38,7 +38,7 @@ def unit(cluster: FakeCluster, name: str, spec: dict[str, Any]) -> Unit:
     assert not isinstance(parsed, str)
     planned = Trials(None, cluster.clock, "fairlead").untried(metadata, parsed)  # type: ignore[arg-type]
     seen = JobInput(metadata, parsed, JobStatus())
-    found = unit_of(seen, seen.status, {}, planned, datetime(2026, 1, 1, tzinfo=UTC), QueueSpec())
+    found = unit_of(seen, {}, planned, datetime(2026, 1, 1, tzinfo=UTC), QueueSpec())
     assert found is not None
     return found
 

@@ -417,7 +417,7 @@ async def test_a_quota_holds_jobs_back_and_limits_workers_beyond_the_minimum(clu
     ("spec", "problem"),
     [
         ({"weight": "heavy", "quota": {"cpu": "4"}}, "spec.weight: must be a whole number, got 'heavy'"),
-        ({"quota": {"cpu": "many"}}, "spec.quota.cpu: 'many' is not a quantity"),
+        ({"quota": {"cpu": "many"}}, "spec.quota.cpu: must be a quantity that is not negative"),
         (["no", "rules"], "spec: must be an object"),
     ],
 )

@@ -20,9 +20,9 @@ import click
 import msgspec
 
 from fairlead.jobs.allocations import LEADER_PLACE, decode
-from fairlead.jobs.controller import merge_patch
 from fairlead.jobs.pods import place_of
 from fairlead.jobs.spec import JobPod, JobSpec, TYJob, parse_spec, parse_status
+from fairlead.jobs.status_patches import merge_patch
 from tests.jobs.kit import spec_json
 from tests.rigs.kube.build import ensure_built
 from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken, free_ports, until

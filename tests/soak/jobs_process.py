@@ -40,13 +40,13 @@ def twins() -> None:
     intents_of = plan._pod_intents
 
     def doubled(facts: Any, options: Any) -> Any:
-        intents, waits = intents_of(facts, options)
+        intents = intents_of(facts, options)
         for intent in list(intents):
             if isinstance(intent, Create) and intent.body["kind"] == "Pod" and LEADER_PLACE not in facts.seen.current:
                 body = copy.deepcopy(intent.body)
                 body["metadata"]["name"] += "-twin"
                 intents.append(Create(kind=intent.kind, body=body, namespace=intent.namespace))
-        return intents, waits
+        return intents
 
     plan._pod_intents = doubled
 

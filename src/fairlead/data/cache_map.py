@@ -7,10 +7,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from fairlead.data.facts import DATASET_PREFIX, MANAGED_BY, dataset_of, referring, root_of
-from fairlead.data.names import DatasetName, NoSuchKey
+from fairlead.data.facts import dataset_of, is_managed, referring, root_of
+from fairlead.data.names import DatasetName, key_or_nothing
 from fairlead.data.objects import Claim, Dataset
 from fairlead.data.spec import CacheNode, CacheReport, DatasetReport
 from fairlead.engine.locality import TIERS, CacheMap, DatasetCache, NodeCache
@@ -49,7 +49,7 @@ def build(
     speeds: tuple[float, float] = (2e9, 2e8),
 ) -> CacheMap:
     """`fuses`: by dataset, what its fuse requests; `speeds`: bytes per second that are read locally and remotely."""
-    names = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in datasets}
+    names = {each.metadata.key: each for each in datasets}
     holdings: dict[str, dict[str, NodeCache]] = {key: {} for key in names}
     capacity = dict.fromkeys(names, 0.0)
     for report in reports:
@@ -119,7 +119,7 @@ def _labelled(nodes: Iterable[CacheNode], names: Mapping[str, DatasetName]) -> L
         keys = (name.common_key, name.scale_in_key, name.fuse_key)
         for group, make_key in zip(found, keys, strict=True):
             # Two datasets may share a key: both are meant.
-            by_label.setdefault(_key(make_key), []).append((group, key))
+            by_label.setdefault(key_or_nothing(make_key), []).append((group, key))
     by_label.pop("", None)
     for node in nodes:
         for label, value in node.metadata.labels.items():
@@ -127,13 +127,6 @@ def _labelled(nodes: Iterable[CacheNode], names: Mapping[str, DatasetName]) -> L
                 for group, key in by_label.get(label, ()):
                     group[key].add(node.metadata.name)
     return found
-
-
-def _key(function: Any) -> str:
-    try:
-        return str(function())
-    except NoSuchKey:
-        return ""
 
 
 def _claims(claims: Iterable[Claim], names: Mapping[str, Dataset]) -> Iterable[tuple[str, str]]:
@@ -148,7 +141,5 @@ def dataset_keys(claim: Claim) -> Iterable[str]:
     """The dataset that a claim leads to in one step, if it is one of a dataset; `root_of` leads to its data."""
     if target := referring(claim):
         return (target,)
-    labels, metadata = claim.metadata.labels, claim.metadata
-    if any(key.startswith(DATASET_PREFIX) or key in MANAGED_BY for key in labels):
-        return (f"{metadata.namespace}/{dataset_of(metadata.name, claim)}",)
-    return ()
+    metadata = claim.metadata
+    return (f"{metadata.namespace}/{dataset_of(metadata.name, claim)}",) if is_managed(claim) else ()

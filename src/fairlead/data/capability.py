@@ -15,10 +15,10 @@ import yaml
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.errors import Refused
+from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.waits import first_of
 from fairlead.data import entries
 from fairlead.data.controllers import Advice, Drains, Levels, Waits, nudge
-from fairlead.data.facts import Ref
 from fairlead.data.fluid_reviews import FluidReviews
 from fairlead.data.groups import PLACED_PODS, Groups, GroupSource, PlacedGroups
 from fairlead.data.mutate import MutateOptions
@@ -34,7 +34,6 @@ from fairlead.data.side_objects import SideObjects
 from fairlead.data.spec import NODES, definitions
 from fairlead.data.view import ClusterView
 from fairlead.data.webhook import DataMetrics, DataWebhook, PodRecorder, ProfileFile
-from fairlead.engine.locality import CacheMap
 from fairlead.model.intents import Patch
 from fairlead.model.kinds import LEASES
 from fairlead.model.times import parse_time_or_none, rfc3339
@@ -80,7 +79,7 @@ class Data(Capability):
             raise BadSettings(f"data.recordTo: {problem}") from None
         self.webhook = DataWebhook(
             mirrored=self.view.mirrored,
-            read=self._read,
+            read=lambda ref: runtime.reader.find(ref.kind, ref.name, ref.namespace),
             is_absent=self.is_absent,
             profile=self._profile,
             options=self._options,
@@ -91,15 +90,15 @@ class Data(Capability):
         )
         drains = Drains(runtime, self.view)
         self._fluid = FluidReviews(
-            lambda: self.view.groups,
-            lambda: self.view.objects[DATASETS.name],
+            self.view.groups,
+            self.view.objects[DATASETS.name],
             drains.drain_input,
             settings.direct_scale_in,
         )
         self._source = GroupSource(self.view, lambda: runtime.mirror(PLACED_PODS), runtime.clock.now)
         self._placed = PlacedGroups(runtime, self.view, self._source)
         runtime.offers.unit_sources.append(self._source)
-        runtime.offers.caches.append(self._cache)
+        runtime.offers.caches.append(lambda: self.view.cache)
         self._levels = Levels(runtime, self.view)
         self._advice = Advice(runtime, self.view)
         self._others = (
@@ -198,12 +197,6 @@ class Data(Capability):
         self._metrics.absent.set(absent)
         return absent
 
-    def _cache(self) -> CacheMap:
-        return self.view.cache
-
-    async def _read(self, ref: Ref) -> Any:
-        return await self.runtime.reader.find(ref.kind, ref.name, ref.namespace)
-
     def _options(self) -> MutateOptions:
         settings = self.runtime.settings.data
         named = settings.schedulers
@@ -234,9 +227,10 @@ class Data(Capability):
     async def lead(self) -> None:
         stop = self.runtime.stop
         controllers = [each.controller() for each in self._others]
-        nudged: list[tuple[Controller, Levels | Advice]] = [
-            (self._levels.controller(), self._levels), (self._advice.controller(), self._advice),
-        ]  # fmt: skip
+        nudged: list[tuple[Controller, Mirror[Any]]] = [
+            (self._levels.controller(), self.view.nodes),
+            (self._advice.controller(), self.view.objects[DATASETS.name]),
+        ]
         controllers += [each for each, _ in nudged]
         self._leads = True
         try:

@@ -4,23 +4,24 @@ Thin: each looks at the view, asks its plan, hands the intents to the writer.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from fairlead.cluster.controller import REFUSED_RETRY_S, Controller, TemporaryError
+from fairlead.cluster.controller import REFUSED_RETRY_S, Controller, Reconcile, TemporaryError
 from fairlead.cluster.errors import Refused
-from fairlead.cluster.mirror import Delta
+from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.writer import Outcome
 from fairlead.data import drains, levels, waits
 from fairlead.data.cache_map import name_of, parse_size
-from fairlead.data.names import SCALE_IN, DatasetName, NoSuchKey
+from fairlead.data.names import SCALE_IN, DatasetName, key_or_nothing
 from fairlead.data.objects import DATASETS, RUNTIMES, Dataset
-from fairlead.data.spec import DATA_LOADS, PODS, CacheNode, DataLoad, ReaderPod
+from fairlead.data.spec import DATA_LOADS, PODS, CacheNode, DataLoad, ReaderPod, data_event
 from fairlead.data.view import ClusterView, by_scale_in
 from fairlead.engine.locality import Reading, readings_of
 from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait
-from fairlead.model.intents import Create, Intent, WakeAfter, event
+from fairlead.model.intents import Create, Intent, WakeAfter
 from fairlead.model.kinds import split_key
 from fairlead.runtime import Runtime
 
@@ -37,6 +38,10 @@ async def carry_out(runtime: Runtime, intents: Iterable[Intent]) -> None:
             raise TemporaryError(f"{type(intent).__name__}: {result.outcome}")
 
 
+def new_controller(runtime: Runtime, name: str, reconcile: Reconcile) -> Controller:
+    return Controller(f"data: {name}", reconcile, clock=runtime.clock, metrics=runtime.metrics)
+
+
 class Levels:
     """Labels of nodes by what they cache and how many read there."""
 
@@ -46,14 +51,9 @@ class Levels:
         self._patched_at: dict[str, float] = {}
 
     def controller(self) -> Controller:
-        controller = Controller(
-            "data: levels", self._reconcile, clock=self._runtime.clock, metrics=self._runtime.metrics
-        )
+        controller = new_controller(self._runtime, "levels", self._reconcile)
         controller.watches(self._view.nodes)
         return controller
-
-    def all_keys(self) -> list[str]:
-        return list(self._view.nodes.keys())
 
     async def _reconcile(self, key: str) -> WakeAfter | None:
         node: CacheNode | None = self._view.nodes.get(key)
@@ -83,16 +83,12 @@ class Advice:
         self._given: dict[str, str] = {}
 
     def controller(self) -> Controller:
-        clock, metrics = self._runtime.clock, self._runtime.metrics
-        controller = Controller("data: advice", self._reconcile, clock=clock, metrics=metrics)
+        controller = new_controller(self._runtime, "advice", self._reconcile)
         controller.watches(self._view.objects[DATASETS.name])
         return controller
 
-    def all_keys(self) -> list[str]:
-        return list(self._view.objects[DATASETS.name].keys())
-
     async def _reconcile(self, key: str) -> None:
-        dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
+        dataset = self._view.dataset(key)
         found = self._view.runtime_of(dataset) if dataset is not None else None
         if dataset is None or found is None or found[1] is None:
             self._given.pop(key, None)
@@ -104,8 +100,7 @@ class Advice:
         demand = {node: len(pods) for node, pods in self._view.readers(key).items()} if nodes else {}
         sentence = levels.advice(name, demand, nodes, size)
         if sentence and sentence != self._given.get(key):
-            advice = event(found[0], found[1].metadata, "ScaleOutAdvised", sentence, reporter="fairlead-data")
-            await carry_out(self._runtime, [advice])
+            await carry_out(self._runtime, [data_event(found[0], found[1].metadata, "ScaleOutAdvised", sentence)])
         self._given[key] = sentence
 
 
@@ -117,9 +112,7 @@ class Drains:
         self._view = view
 
     def controller(self) -> Controller:
-        controller = Controller(
-            "data: drains", self._reconcile, clock=self._runtime.clock, metrics=self._runtime.metrics
-        )
+        controller = new_controller(self._runtime, "drains", self._reconcile)
         controller.watches(self._view.objects[DATASETS.name], self._alike)
         for kind in RUNTIMES.values():
             controller.watches(self._view.objects[kind.name])
@@ -148,7 +141,7 @@ class Drains:
             node: CacheNode | None = self._view.nodes.get(key)
             await carry_out(self._runtime, self._orphans([node] if node is not None else []))
             return None
-        if self._view.objects[DATASETS.name].get(key) is None:
+        if self._view.dataset(key) is None:
             await carry_out(self._runtime, self._orphans(self._view.nodes))
             return None
         seen = self.drain_input(key)
@@ -160,7 +153,7 @@ class Drains:
 
     def drain_input(self, key: str) -> drains.DrainInput | None:
         """What a step of a dataset's drain is decided on; None for one that is not there, or whose runtime is not."""
-        dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
+        dataset = self._view.dataset(key)
         found = self._view.runtime_of(dataset) if dataset is not None else None
         if dataset is None or found is None:
             return None
@@ -180,22 +173,15 @@ class Drains:
 
     def _held_up(self, name: DatasetName) -> list[Intent]:
         """Pods that wait for nodes which are all being drained."""
-        try:
-            label = name.scale_in_key()
-        except NoSuchKey:
-            return []
+        label = key_or_nothing(name.scale_in_key)
         draining = {node.metadata.name for node in self._view.nodes if node.metadata.labels.get(label) == "true"}
         waiting = self._view.waiting_readers(name.key) if draining else []
-        found = (drains.held_up(pod, self._view.fitting(pod), draining, label) for pod in waiting)
+        found = (drains.held_up(pod, self._view.room.fitting(pod), draining, label) for pod in waiting)
         return [each for each in found if each is not None]
 
     def _kept(self, name: DatasetName) -> Iterator[str]:
         """Nodes that datasets keep labelled whose scale-in label is the same."""
-        try:
-            alike = self._view.draining_alike(name.scale_in_key())
-        except NoSuchKey:
-            return
-        for other in alike:
+        for other in self._view.draining_alike(key_or_nothing(name.scale_in_key)):
             found = self._view.runtime_of(other) if other.metadata.key != name.key else None
             if found is not None:
                 yield from drains.leaving_nodes(found[0], found[1], self._view.workers(name_of(other)))
@@ -220,9 +206,7 @@ class Waits:
         """By pod: when its DataLoad is tried again, and why it was refused."""
 
     def controller(self) -> Controller:
-        controller = Controller(
-            "data: waits", self._reconcile, clock=self._runtime.clock, metrics=self._runtime.metrics
-        )
+        controller = new_controller(self._runtime, "waits", self._reconcile)
         controller.watches(self._view.pods, _waiting)
         return controller
 
@@ -242,22 +226,26 @@ class Waits:
             if readings and pod.spec.scheduler_name in self._runtime.offers.locality_schedulers and _unmarked(pod):
                 await carry_out(self._runtime, waits.mark(pod, cache, readings, self._view.zones()))
             return None
+        loads = self._last_loads(pod, readings)
         step = waits.plan(
             waits.WaitInput(
                 pod,
                 cache,
                 readings,
-                self._view.fitting(pod) if pod.is_gated(waits.LOCALITY_GATE) else frozenset(),
+                self._view.room.fitting(pod) if pod.is_gated(waits.LOCALITY_GATE) else frozenset(),
                 {each.dataset: self._cached_share(each.dataset) for each in readings},
-                frozenset(each.dataset for each in readings if self._has_failed(pod, each.dataset)),
+                frozenset(dataset for dataset, load in loads.items() if load.status.phase == "Failed"),
                 self._runtime.clock.now(),
                 self._view.zones() if pod.is_gated(waits.LOCALITY_GATE) else {},
-                self._targets(pod, readings),
+                self._targets(pod, loads),
             )
         )
         await self._load(pod, step.loads, readings)
         await carry_out(self._runtime, step.intents)
-        return WakeAfter(seconds=step.wake_s) if step.wake_s is not None else None
+        if step.wake_s is not None:
+            return WakeAfter(seconds=step.wake_s)
+        self._refused.pop(key, None)
+        return None
 
     async def _load(self, pod: ReaderPod, loads: Sequence[waits.Load], readings: Sequence[Reading]) -> None:
         """A DataLoad that is refused is tried again, and the pod is told; its time runs on meanwhile."""
@@ -279,26 +267,22 @@ class Waits:
         self._refused[key] = now_s + REFUSED_RETRY_S, problem
         if problem != before:
             note = f"a DataLoad for the pod cannot be created: {problem}"
-            refusal_event = event(PODS, pod.metadata, "PrefetchRefused", note, warning=True, reporter="fairlead-data")
-            await carry_out(self._runtime, [refusal_event])
+            await carry_out(self._runtime, [data_event(PODS, pod.metadata, "PrefetchRefused", note, warning=True)])
 
-    def _has_failed(self, pod: ReaderPod, dataset: str) -> bool:
-        load = self._last_load(pod, dataset)
-        return load is not None and load.status.phase == "Failed"
-
-    def _targets(self, pod: ReaderPod, readings: Sequence[Reading]) -> tuple[str, ...]:
+    def _targets(self, pod: ReaderPod, loads: Mapping[str, DataLoad]) -> tuple[str, ...]:
         """Where the pod's data was sent; a scheduler that scores cached bytes finds it by itself."""
         if pod.spec.scheduler_name in self._runtime.offers.locality_schedulers:
             return ()
-        loads = [self._last_load(pod, each.dataset) for each in readings]
-        return tuple(dict.fromkeys(node for load in loads if load is not None for node in waits.nodes_of_load(load)))
+        return tuple(dict.fromkeys(node for load in loads.values() for node in waits.nodes_of_load(load)))
 
-    def _last_load(self, pod: ReaderPod, dataset: str) -> DataLoad | None:
+    def _last_loads(self, pod: ReaderPod, readings: Sequence[Reading]) -> dict[str, DataLoad]:
+        """By dataset, the latest DataLoad of what the pod asks for."""
         try:
             paths = waits.parse_prefetch(pod.metadata.annotations.get(waits.PREFETCH, "")).paths
         except BadWait:
-            return None
-        return next(iter(self._loads_of(dataset, paths)[-1:]), None)
+            return {}
+        found = {each.dataset: self._loads_of(each.dataset, paths) for each in readings}
+        return {dataset: loads[-1] for dataset, loads in found.items() if loads}
 
     def _loads_of(self, dataset: str, paths: Sequence[str]) -> list[DataLoad]:
         """The DataLoads of the same data, oldest first."""
@@ -313,7 +297,7 @@ class Waits:
 
     def _cached_share(self, key: str) -> float:
         """By Fluid's word, else by the reports."""
-        dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
+        dataset = self._view.dataset(key)
         states = (dataset.status.cache_states if dataset is not None else None) or {}
         percent = states.get("cachedPercentage", "").removesuffix("%").strip()
         try:
@@ -328,14 +312,14 @@ class Waits:
         found: list[Intent] = []
         for load in loads:
             key = load.dataset
-            dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
+            dataset = self._view.dataset(key)
             running = ((dataset.status.operation_ref if dataset is not None else None) or {}).get("DataLoad", "")
             created = pod.metadata.creation_timestamp or ""
             number = waits.next_number(self._loads_of(key, load.paths), created, running)
             if number is None:
                 continue
             # Its nodes are chosen before it: where the pod will have room.
-            nodes = waits.target_nodes(self._view.cache, readings, self._view.fitting(pod), key)
+            nodes = waits.target_nodes(self._view.cache, readings, self._view.room.fitting(pod), key)
             body = waits.load_body(msgspec.structs.replace(load, nodes=nodes), number)
             found.append(Create(kind=DATA_LOADS, namespace=split_key(key)[0], body=body))
         return found
@@ -354,11 +338,11 @@ def _unmarked(pod: ReaderPod) -> bool:
     return LOCALITY_WAIT in pod.metadata.annotations and waits.LOCALITY not in pod.metadata.annotations
 
 
-async def nudge(controllers: Sequence[tuple[Controller, Levels | Advice]], changed: asyncio.Event) -> None:
+async def nudge(controllers: Sequence[tuple[Controller, Mirror[Any]]], changed: asyncio.Event) -> None:
     """Look at every node and dataset again whenever the map of caches or the number of readers changed."""
     while True:
         await changed.wait()
         changed.clear()
-        for controller, of in controllers:
-            for key in of.all_keys():
-                controller.queue.add(key)
+        for controller, mirror in controllers:
+            for each in mirror:
+                controller.queue.add(each.metadata.key)

@@ -385,3 +385,7 @@ def in_(key: str, *values: str) -> Expression:
 
 def not_in(key: str, *values: str) -> Expression:
     return {"key": key, "operator": "NotIn", "values": list(values)}
+
+
+def greater(key: str, than: int) -> Expression:
+    return {"key": key, "operator": "Gt", "values": [str(than)]}

@@ -15,10 +15,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from fairlead.data.names import DOMAIN, SCALE_IN, DatasetName, NoSuchKey
+from fairlead.data.names import DOMAIN, SCALE_IN, DatasetName, key_or_nothing
 from fairlead.data.objects import FluidRuntime, replicas_patch, worker_replicas
-from fairlead.data.spec import NODES, PODS, CacheNode, ReaderPod
-from fairlead.model.intents import Intent, Patch, event
+from fairlead.data.spec import NODES, PODS, CacheNode, ReaderPod, data_event
+from fairlead.model.intents import Intent, Patch
 from fairlead.model.kinds import Kind
 from fairlead.model.numbers import whole_number
 from fairlead.model.times import bounded_time, parse_time_or_none, rfc3339
@@ -66,10 +66,15 @@ def target(kind: Kind[FluidRuntime], runtime: FluidRuntime) -> int | None:
     return wished if wished is not None and wished < worker_replicas(kind, runtime) else None
 
 
+def ordinal(worker: ReaderPod) -> int:
+    """Its number in its StatefulSet; -1 for a pod without one."""
+    found = _ORDINAL.search(worker.metadata.name)
+    return int(found[1]) if found else -1
+
+
 def victims(workers: Sequence[ReaderPod], wished: int) -> list[ReaderPod]:
     """The workers that a StatefulSet removes first: those of the highest ordinals."""
-    numbered = [(int(found[1]), pod) for pod in workers if (found := _ORDINAL.search(pod.metadata.name))]
-    return [pod for number, pod in sorted(numbered, key=lambda each: each[0]) if number >= wished]
+    return sorted((pod for pod in workers if ordinal(pod) >= wished), key=ordinal)
 
 
 def leaving_nodes(kind: Kind[FluidRuntime], runtime: FluidRuntime | None, workers: Sequence[ReaderPod]) -> set[str]:
@@ -88,9 +93,8 @@ def orphans(nodes: Iterable[CacheNode], is_known: Callable[[str], bool]) -> list
 
 
 def plan(seen: DrainInput) -> DrainStep:
-    try:
-        key = seen.dataset.scale_in_key()
-    except NoSuchKey:
+    key = key_or_nothing(seen.dataset.scale_in_key)
+    if not key:
         return DrainStep()
     labelled = {node.metadata.name for node in seen.nodes if node.metadata.labels.get(key) == "true"}
     wished = target(seen.kind, seen.runtime) if seen.runtime is not None else None
@@ -108,13 +112,14 @@ def plan(seen: DrainInput) -> DrainStep:
         intents.append(_annotate(seen, {BEGUN_AT: rfc3339(begun), LABELLED_AT: rfc3339(seen.now)}))
         drained = f"draining {', '.join(leaving)}" if leaving else "no node to drain"
         note = f"{drained} to reduce the workers to {wished}"
-        intents.append(event(seen.kind, seen.runtime.metadata, "ScaleInStarted", note, reporter="fairlead-data"))
+        intents.append(data_event(seen.kind, seen.runtime.metadata, "ScaleInStarted", note))
         return DrainStep(tuple(intents), wake_s=SETTLE_S)
     settled = bounded_time(annotations.get(LABELLED_AT), seen.now) + timedelta(seconds=SETTLE_S)
     if wished and seen.now < settled:
         return DrainStep(tuple(intents), (settled - seen.now).total_seconds())
+    readers = sorted(pod for node in leaving for pod in seen.readers.get(node, ()))
     # Without workers there is nothing to read from, so nobody is waited for.
-    staying = sorted(pod for node in leaving for pod in seen.readers.get(node, ())) if wished else []
+    staying = readers if wished else []
     deadline = begun + timedelta(seconds=seen.deadline_s)
     if staying and seen.now < deadline:
         return DrainStep(tuple(intents), (deadline - seen.now).total_seconds(), tuple(staying))
@@ -122,11 +127,14 @@ def plan(seen: DrainInput) -> DrainStep:
         return DrainStep(tuple(intents), None, tuple(staying))
     if staying and seen.policy == "Abort":
         note = f"scale-in to {wished} given up: still read by {', '.join(staying[:5])}"
-        drain_event = event(
-            seen.kind, seen.runtime.metadata, "ScaleInAborted", note, warning=True, reporter="fairlead-data"
-        )
+        drain_event = data_event(seen.kind, seen.runtime.metadata, "ScaleInAborted", note, warning=True)
         return DrainStep((_annotate(seen, dict.fromkeys(MARKS)), drain_event, *_unlabel(key, labelled - seen.kept)))
-    note = f"reducing the workers to {wished}: nobody reads on {', '.join(leaving) or 'their nodes'}"
+    who = (
+        f"still read by {', '.join(readers[:5])}"
+        if readers
+        else f"nobody reads on {', '.join(leaving) or 'their nodes'}"
+    )
+    note = f"reducing the workers to {wished}: {who}"
     lowered = Patch(
         kind=seen.kind,
         namespace=seen.dataset.namespace,
@@ -138,7 +146,7 @@ def plan(seen: DrainInput) -> DrainStep:
         },
         resource_version=seen.runtime.metadata.resource_version,
     )
-    drain_event = event(seen.kind, seen.runtime.metadata, "ScaledIn", note, reporter="fairlead-data")
+    drain_event = data_event(seen.kind, seen.runtime.metadata, "ScaledIn", note)
     # The labels go when the workers have: the next look, without a wish, removes them.
     return DrainStep((*intents, lowered, drain_event), wake_s=1.0)
 
@@ -151,18 +159,14 @@ def lowers_to(seen: DrainInput) -> int | None:
 
 def held_up(pod: ReaderPod, fitting: Collection[str], draining: Collection[str], key: str) -> Intent | None:
     """What a pod is told that fits only on nodes that are being drained: no scheduler names the label."""
-    if (
-        pod.spec.node_name
-        or pod.spec.scheduling_gates
-        or pod.is_finished
-        or not fitting
-        or set(fitting) - set(draining)
-    ):
+    if pod.spec.node_name or pod.spec.scheduling_gates or pod.is_finished:
+        return None
+    if not fitting or set(fitting) - set(draining):
         return None
     note = (
         f"every node with room is being drained (label {key}); the pod is placed when the scale-in is over or cancelled"
     )
-    return event(PODS, pod.metadata, "NodesDraining", note, warning=True, reporter="fairlead-data")
+    return data_event(PODS, pod.metadata, "NodesDraining", note, warning=True)
 
 
 def _label(key: str, node: str) -> Patch:
@@ -181,9 +185,7 @@ def _forget(seen: DrainInput) -> list[Intent]:
     text = annotations.get(SCALE_IN_TO)
     if seen.runtime is not None and text is not None and whole_number(text, 0, MOST_REPLICAS) is None:
         note = f"annotation {SCALE_IN_TO}: must be a number of workers from 0 to {MOST_REPLICAS}, not {text[:100]!r}"
-        found.append(
-            event(seen.kind, seen.runtime.metadata, "ScaleInInvalid", note, warning=True, reporter="fairlead-data")
-        )
+        found.append(data_event(seen.kind, seen.runtime.metadata, "ScaleInInvalid", note, warning=True))
     return found
 
 

@@ -10,19 +10,18 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.data.draft import PREFERRED, REQUIRED, Note
-from fairlead.data.facts import Missing, Sources
+from fairlead.data.facts import Missing, Sources, claim_names
 from fairlead.data.mutate import MutateOptions, Mutation, PodReview, mutate
 from fairlead.data.opt_in import DONE
 from fairlead.data.profile import PluginProfile
 from fairlead.data.spec import SIDECAR_DATASET, CacheNode
 from fairlead.engine.locality import Reading, local_values, readings_of
-from fairlead.model.numbers import whole_number
+from fairlead.model.selectors import Requirement
 
 MOST_ROUNDS: Final = 64
 SIDECARS: Final = (
     "it brings the fuses of its datasets, whose claims are none of its volumes any more: terms are unknown"
 )
-INT64: Final = (-(2**63), 2**63 - 1)
 
 
 class TermExplanation(msgspec.Struct, frozen=True, rename="camel"):
@@ -103,7 +102,7 @@ def explain(
     found = [
         NodeExplanation(
             node=name,
-            is_allowed=not required or any(matches(term, _labels(node), name) for term in required),
+            is_allowed=not required or any(matches(term, node.metadata.labels, name) for term in required),
             weight=weights[name],
             score=100 * scores[name] // best if best else 0,
             local_share=round(local.get(name, 0.0), 3),
@@ -177,13 +176,9 @@ def _is_in(note: Note, pod: Mapping[str, Any]) -> bool:
     return any(all(each in (term.get("matchExpressions") or []) for each in expressions) for term in terms)
 
 
-def _labels(node: CacheNode) -> Mapping[str, str]:
-    return node.metadata.labels
-
-
 def _weight(affinity: Mapping[str, Any], node: CacheNode) -> int:
     terms: Sequence[Any] = affinity.get(PREFERRED) or []
-    name, labels = node.metadata.name, _labels(node)
+    name, labels = node.metadata.name, node.metadata.labels
     return sum(each["weight"] for each in terms if matches(each.get("preference") or {}, labels, name))
 
 
@@ -197,21 +192,8 @@ def matches(term: Mapping[str, Any], labels: Mapping[str, str], name: str = "") 
 
 
 def _holds(expression: Mapping[str, Any], label: str | None) -> bool:
-    values = expression.get("values") or []
-    match expression["operator"]:
-        case "In":
-            return label in values
-        case "NotIn":
-            return label not in values
-        case "Exists":
-            return label is not None
-        case "DoesNotExist":
-            return label is None
-        case operator:
-            number, bound = (whole_number(str(each), *INT64) for each in (label, values[0] if values else ""))
-            if number is None or bound is None:
-                return False
-            return number > bound if operator == "Gt" else number < bound
+    values = tuple(expression.get("values") or ("",))  # one at least, as a number is compared with
+    return Requirement(expression["key"], expression["operator"], values).admits(label)
 
 
 # -- dry run -----------------------------------------------------------------------------------------------------------
@@ -242,8 +224,8 @@ def dry_run(pods: Iterable[Mapping[str, Any]], cache: Any) -> DryRun:
     for pod in pods:
         count += 1
         metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-        claims = [(each.get("persistentVolumeClaim") or {}).get("claimName", "") for each in spec.get("volumes") or ()]
-        readings = readings_of(cache, metadata.get("namespace", "default"), claims, metadata.get("annotations") or {})
+        namespace, annotations = metadata.get("namespace", "default"), metadata.get("annotations") or {}
+        readings = readings_of(cache, namespace, claim_names(spec), annotations)
         if not readings:
             continue
         with_datasets += 1

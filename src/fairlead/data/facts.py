@@ -50,9 +50,9 @@ class Unready(Exception):
 class Sources:
     """Objects of the cluster: from mirrors, and those that were read because no mirror had them (None: not there)."""
 
-    def __init__(self, mirrored: Callable[[Ref], Any], live: Mapping[Ref, Any] | None = None) -> None:
+    def __init__(self, mirrored: Callable[[Ref], Any]) -> None:
         self._mirrored = mirrored
-        self._live = dict(live or {})
+        self._live: dict[Ref, Any] = {}
 
     def get(self, ref: Ref) -> Any:
         """The object, or None if the API server does not have it; Missing if only the mirror does not."""
@@ -115,9 +115,8 @@ def collect(
     spec: Mapping[str, Any], annotations: Mapping[str, str], namespace: str, sources: Sources
 ) -> tuple[DatasetFacts, ...]:
     """The datasets of a pod, sorted by claim."""
-    names = claim_names(spec)
     unread, absent, claims = [], [], []
-    for name in names:
+    for name in claim_names(spec):
         ref = Ref(CLAIMS, namespace, name)
         try:
             found: Claim | None = sources.get(ref)
@@ -131,7 +130,7 @@ def collect(
     if unread:
         raise Missing(unread)
     precheck = annotations.get(SKIP_PRECHECK) != "true"
-    facts = [_facts(name, claim, namespace, sources, precheck) for name, claim in claims if _managed(claim)]
+    facts = [_facts(name, claim, namespace, sources, precheck) for name, claim in claims if is_managed(claim)]
     if absent:
         raise Unready(
             f"claims of the pod do not exist in namespace {namespace}: {', '.join(absent)}; create them first"
@@ -139,7 +138,7 @@ def collect(
     return tuple(sorted(facts, key=lambda each: each.claim))
 
 
-def _managed(claim: Claim) -> bool:
+def is_managed(claim: Claim) -> bool:
     """Only keys count: a dataset's label may have any value."""
     return any(key.startswith(DATASET_PREFIX) or key in MANAGED_BY for key in claim.metadata.labels)
 
@@ -157,7 +156,7 @@ def _facts(claim: str, found: Claim, namespace: str, sources: Sources, precheck:
         raise Unready(f"claim {claim}: there is no Dataset {namespace}/{name}; create it first")
     if precheck and dataset.status.phase in NOT_BOUND:
         raise Unready(f"claim {claim}: Dataset {namespace}/{name} is not bound{_why_not_ready(dataset)}")
-    kind = next((each.type for each in dataset.status.runtimes or ()), "")
+    kind = dataset.runtime_type
     if kind not in RUNTIMES:
         known = ", ".join(RUNTIMES)
         what = f"is of the unknown type {kind!r}; known are {known}" if kind else "is not known yet"
@@ -208,7 +207,7 @@ def _physical(
     target = find(f"{namespace}/{name}")
     if target is None:
         return DatasetName(namespace, name), runtime
-    kind = next((each.type for each in target.status.runtimes or ()), "")
+    kind = target.runtime_type
     theirs = sources.glance(Ref(RUNTIMES[kind], namespace, name)) if kind in RUNTIMES else None
     return DatasetName(namespace, name, target.metadata.uid), theirs or runtime
 

@@ -7,24 +7,23 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
 from fairlead.data.cache_map import name_of
-from fairlead.data.draft import Draft, NotAPod, TooLarge, Unpatchable, check_pod, in_
+from fairlead.data.draft import Draft, NotAPod, TooLarge, Unpatchable, check_pod, greater, in_
 from fairlead.data.drains import DrainInput, lowers_to
-from fairlead.data.names import DATASET_LABEL, DatasetName, NoSuchKey
+from fairlead.data.locality_terms import HOST, LADDER
+from fairlead.data.names import DATASET_LABEL, DatasetName, key_or_nothing
 from fairlead.data.objects import RUNTIMES, Dataset
 from fairlead.data.patch import diff
 from fairlead.data.spec import DataGroup
 from fairlead.web.admission import Review, Verdict, refused
 
-HOST: Final = "kubernetes.io/hostname"
 PLANNED_WEIGHT: Final = 100
-DEMAND: Final = ((0, 10), (2, 20), (4, 20), (6, 20), (8, 30))
 
 
 class FluidReviews:
     def __init__(
         self,
-        groups: Callable[[], Iterable[DataGroup]],
-        datasets: Callable[[], Iterable[Dataset]],
+        groups: Iterable[DataGroup],
+        datasets: Iterable[Dataset],
         drain_of: Callable[[str], DrainInput | None],
         direct_scale_in: Literal["warn", "deny"],
     ) -> None:
@@ -54,14 +53,14 @@ class FluidReviews:
 
     def _dataset(self, namespace: str, label: str) -> DatasetName | None:
         """The dataset of a worker's label, which joins namespace and name, or has its UID where that is too long."""
-        names = (name_of(each) for each in self._datasets() if each.metadata.namespace == namespace)
+        names = (name_of(each) for each in self._datasets if each.metadata.namespace == namespace)
         return next((name for name in names if name.dataset_id() == label), None)
 
     def _worker_draft(self, pod: Mapping[str, Any], name: DatasetName, pod_name: str) -> Draft:
         draft = Draft.of(pod)
         groups = [
             group
-            for group in self._groups()
+            for group in self._groups
             if group.metadata.namespace == name.namespace and name.name in group.spec.datasets
         ]
         pod_name = (pod.get("metadata") or {}).get("name") or pod_name
@@ -71,12 +70,9 @@ class FluidReviews:
         planned = sorted(own or {node for group in groups for node in group.status.nodes})
         if planned:
             draft.prefer(PLANNED_WEIGHT, [in_(HOST, *planned)], "planned with the pods of a DataGroup")
-        try:
-            key = name.demand_key()
-        except NoSuchKey:
-            return draft
-        for above, weight in DEMAND:
-            draft.prefer(weight, [{"key": key, "operator": "Gt", "values": [str(above)]}], f"readers of {name.key}")
+        key = key_or_nothing(name.demand_key)
+        for above, weight in LADDER if key else ():
+            draft.prefer(weight, [greater(key, above)], f"readers of {name.key}")
         return draft
 
     async def scale(self, review: Review) -> Verdict:

@@ -18,11 +18,13 @@ import msgspec
 from fairlead.cluster.controller import Controller, TemporaryError
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.writer import Outcome, Writer
-from fairlead.data.controllers import carry_out
+from fairlead.data.cache_map import name_of
+from fairlead.data.controllers import carry_out, new_controller
+from fairlead.data.drains import ordinal
 from fairlead.data.names import DATASET_LABEL, DOMAIN, DatasetName
-from fairlead.data.objects import DATASETS, Component, Dataset, requests_sum
+from fairlead.data.objects import Component, requests_sum
 from fairlead.data.spec import DATA_GROUPS, PODS, DataGroup, ReaderPod
-from fairlead.data.view import GROUP_LABEL, ClusterView
+from fairlead.data.view import GROUP_LABEL, ClusterView, by_group
 from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource, changed_units
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
 from fairlead.model.kinds import Kind
@@ -45,14 +47,8 @@ _DATASET: Final = "data: dataset"
 """The index of groups."""
 
 
-def group_key(namespace: str, labels: Mapping[str, str]) -> str:
-    name = labels.get(GROUP_LABEL, "")
-    return f"{namespace}/{name}" if name else ""
-
-
 def _by_group(pod: SchedulerPod) -> Iterable[str]:
-    key = group_key(pod.metadata.namespace, pod.metadata.labels)
-    return (key,) if key and RELEASED not in pod.metadata.annotations else ()
+    return by_group(pod) if RELEASED not in pod.metadata.annotations else ()
 
 
 def _by_dataset(group: DataGroup) -> Iterable[str]:
@@ -207,8 +203,8 @@ class GroupSource(UnitSource):
         self._wake: Callable[[], None] = lambda: None
         self._changed: dict[str, None] = {}
         self._offered: set[str] = set()
-        # Nodes that were decided and that the cluster does not show yet, by key of the member.
-        self._decided: dict[str, str] = {}
+        # By group: nodes that were decided and that the cluster does not show yet, by key of the member.
+        self._decided: dict[str, dict[str, str]] = {}
         self.outcomes: dict[str, UnitOutcome] = {}
         """By group, what was decided and is not written yet."""
         self.on_outcome: Callable[[str], None] = lambda key: None
@@ -237,10 +233,9 @@ class GroupSource(UnitSource):
 
     def _see_group(self, change: Delta[DataGroup]) -> None:
         self._changed[change.key] = None
-        if change.old is not None and (change.new is None or not change.new.is_open):
-            for name, ordinals in self._workers(change.old):
-                for number in ordinals:
-                    self._decided.pop(f"{change.old.metadata.namespace}/{name}-{number}", None)
+        if change.is_replaced or change.new is None or not change.new.is_open:
+            self._decided.pop(change.key, None)
+            self.outcomes.pop(change.key, None)
         # Who comes after it may have its workers, or has them no longer.
         groups = (each for each in (change.old, change.new) if each is not None)
         self._changed.update(dict.fromkeys(each.metadata.key for group in groups for each in self._rivals(group)))
@@ -251,7 +246,8 @@ class GroupSource(UnitSource):
                 self._changed.update(dict.fromkeys(_by_group(pod)))
                 self._changed.update(dict.fromkeys(each.metadata.key for each in self._groups_of_worker(pod)))
         if delta.new is None or delta.new.spec.node_name:
-            self._decided.pop(delta.key, None)  # the cluster's word counts from here on
+            for decided in self._decided.values():
+                decided.pop(delta.key, None)  # the cluster's word counts from here on
 
     def _groups_of_worker(self, pod: SchedulerPod) -> list[DataGroup]:
         dataset = self._view.dataset_of_worker(pod.metadata.namespace, pod.metadata.labels)
@@ -294,7 +290,7 @@ class GroupSource(UnitSource):
         if self._is_over(group):
             workers = [each for each in workers if self._pods.get(each.key) is not None]  # no room is held any more
         planned = {each.pod: each.node for each in group.status.workers}
-        nodes = {**planned, **self._decided}
+        nodes = {**planned, **self._decided.get(key, {})}
         for worker in workers:
             there = self._pods.get(worker.key)
             if there is not None and there.spec.node_name:
@@ -319,12 +315,11 @@ class GroupSource(UnitSource):
 
     def _worker_input(self, group: DataGroup, name: str) -> WorkerInput:
         namespace = group.metadata.namespace
-        dataset: Dataset | None = self._view.objects[DATASETS.name].get(f"{namespace}/{name}")
+        dataset = self._view.dataset(f"{namespace}/{name}")
         if dataset is None:
             own = DatasetName(namespace, name)
             return WorkerInput(own, own.worker_set(""))
-        own = DatasetName(namespace, name, dataset.metadata.uid)
-        kind = next((each.type for each in dataset.status.runtimes or ()), "")
+        own = name_of(dataset)
         found = self._view.runtime_of(dataset)
         runtime = found[1] if found is not None else None
         worker = runtime.spec.worker if runtime is not None else None
@@ -332,12 +327,12 @@ class GroupSource(UnitSource):
         older = [each for each in self._view.workers(own) if (each.metadata.creation_timestamp or "") < created]
         return WorkerInput(
             own,
-            own.worker_set(kind),
+            own.worker_set(dataset.runtime_type),
             placement=dataset.spec.placement,
             tolerations=dataset.spec.tolerations or (),
             node_selector=(worker.node_selector if worker is not None else None) or {},
             requests=added(worker, runtime.spec.fuse if runtime is not None else None),
-            first=len(older),
+            first=1 + max(map(ordinal, older), default=-1),
         )
 
     def unit_of(self, pod: SchedulerPod) -> str | None:
@@ -354,14 +349,15 @@ class GroupSource(UnitSource):
     def decided(self, outcome: UnitOutcome) -> None:
         key = outcome.unit.removeprefix(PREFIX)
         if isinstance(outcome, UnitPlaced):
-            self._decided.update({placed.pod: placed.node for placed in outcome.placed})
+            self._decided.setdefault(key, {}).update({placed.pod: placed.node for placed in outcome.placed})
             self._changed[key] = None
         self.outcomes[key] = outcome
         self.on_outcome(key)
 
     def lost(self, place: LostPlace) -> None:
-        self._decided.pop(place.member, None)
-        self._changed[place.unit.removeprefix(PREFIX)] = None
+        key = place.unit.removeprefix(PREFIX)
+        self._decided.get(key, {}).pop(place.member, None)
+        self._changed[key] = None
 
 
 def _precedes(group: DataGroup, other: DataGroup) -> bool:
@@ -394,8 +390,6 @@ class PlacedGroups:
         self._source = source
 
     def controller(self, writer: Writer) -> Controller:
-        clock, metrics = self._runtime.clock, self._runtime.metrics
-
         async def reconcile(key: str) -> None:
             outcome, group = self._source.outcomes.get(key), self._view.groups.get(key)
             intent = outcome_status(group, outcome) if outcome is not None and group is not None else None
@@ -406,7 +400,7 @@ class PlacedGroups:
             if self._source.outcomes.get(key) is outcome:
                 self._source.outcomes.pop(key, None)
 
-        controller = Controller("data: placed groups", reconcile, clock=clock, metrics=metrics)
+        controller = new_controller(self._runtime, "placed groups", reconcile)
         self._source.on_outcome = controller.queue.add
         return controller
 
@@ -446,8 +440,7 @@ class Groups:
         self._view = view
 
     def controller(self) -> Controller:
-        clock, metrics = self._runtime.clock, self._runtime.metrics
-        controller = Controller("data: groups", self._reconcile, clock=clock, metrics=metrics)
+        controller = new_controller(self._runtime, "groups", self._reconcile)
         controller.watches(self._view.groups)
         controller.watches(self._view.pods, _group_of)
         return controller
@@ -506,5 +499,4 @@ def _status(group: DataGroup, phase: str, message: str, workers: Sequence[Mappin
 
 
 def _group_of(delta: Delta[ReaderPod]) -> Iterable[str]:
-    pods = (pod for pod in (delta.old, delta.new) if pod is not None)
-    return sorted({key for pod in pods if (key := group_key(pod.metadata.namespace, pod.metadata.labels))})
+    return sorted({key for pod in (delta.old, delta.new) if pod is not None for key in by_group(pod)})

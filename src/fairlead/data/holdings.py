@@ -8,6 +8,7 @@ import ctypes.util
 import mmap
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,7 @@ def _files(folder: Path, most: int) -> Iterator[tuple[Path, int]]:
                 found = path.lstat()
             except OSError:
                 continue  # gone meanwhile
-            if not path.is_symlink() and found.st_size and path.is_file():
+            if stat.S_ISREG(found.st_mode) and found.st_size:
                 yield path, found.st_size
                 count += 1
                 if count >= most:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from fairlead.data.cache_map import name_of
-from fairlead.data.names import DOMAIN, DatasetName, NoSuchKey
+from fairlead.data.names import DOMAIN, DatasetName, key_or_nothing
 from fairlead.data.objects import Dataset
 from fairlead.data.spec import NODES, CacheNode
 from fairlead.engine.locality import CacheMap, value
@@ -59,12 +59,9 @@ def levels_of(
             (name.demand_key, demand_share(readers, here)),
         )
         for make_key, share in shares:
-            try:
-                label = make_key()
-            except NoSuchKey:
-                continue
+            label = key_or_nothing(make_key)
             step = level(share, _number(node.metadata.labels.get(label, "")))
-            if step:
+            if label and step:
                 found[label] = str(step)
     return found
 

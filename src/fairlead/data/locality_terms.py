@@ -7,13 +7,13 @@ scheduled. By host names: the nodes of this moment in steps of their value, with
 from collections.abc import Mapping
 from typing import Final
 
-from fairlead.data.draft import Draft, in_
+from fairlead.data.draft import Draft, greater, in_
 from fairlead.data.facts import DatasetFacts
 from fairlead.data.plugin import PluginContext
 from fairlead.engine.locality import Reading, local_values, readings_of, shares
 
 LADDER: Final = ((0, 10), (2, 20), (4, 20), (6, 20), (8, 30))
-"""Levels above which a node gets more, and how much: 10 at level 1, 100 at level 9."""
+"""Values of a label above which a node gets more, and how much: 10 at level 1, 100 at level 9."""
 MOST_HOSTS: Final = 64
 STEPS: Final = 10
 EVERY_NODE: Final = "kubernetes.io/os"
@@ -36,9 +36,8 @@ def prefer_levels(
     key = dataset.physical.level_key()
     share = known.get(dataset.physical.key, 1.0 / max(1, len(context.datasets)))
     for above, part in LADDER:
-        expression = {"key": key, "operator": "Gt", "values": [str(above)]}
         because = f"more than {10 * above} % of {dataset.physical.key} cached, which is {share:.0%} of the pod's data"
-        draft.prefer(max(1, round(part * share * weight / 100)), [expression], because)
+        draft.prefer(max(1, round(part * share * weight / 100)), [greater(key, above)], because)
 
 
 def prefer_warm_nodes(draft: Draft, context: PluginContext) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from fairlead.data import opt_in
 from fairlead.data.draft import MOST_POD_BYTES, Draft, NotAPod, Note, PluginError, TooLarge, Unpatchable, check_pod
 from fairlead.data.facts import DatasetFacts, Missing, Sources, Unready, collect
+from fairlead.data.names import NoSuchKey
 from fairlead.data.patch import diff
 from fairlead.data.plugin import LocalityOptions, PluginContext
 from fairlead.data.plugins.fuse_sidecar import FuseSidecar
@@ -180,7 +181,8 @@ def _run_step(step: Step, draft: Draft, context: PluginContext, run: RunStep) ->
     except Exception as problem:
         draft.rollback(before)
         late = isinstance(problem, LatePlugin)
-        sentence = str(problem) if isinstance(problem, PluginError) else f"failed: {type(problem).__name__}: {problem}"
+        is_expected = isinstance(problem, PluginError | NoSuchKey)
+        sentence = str(problem) if is_expected else f"failed: {type(problem).__name__}: {problem}"
         if step.policy == "fail":
             return draft, PluginRun(name, "failed", problem=sentence)
         draft.warn(f"plugin {name} was left out: {sentence}")

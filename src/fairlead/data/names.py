@@ -5,6 +5,7 @@ that. Kubernetes allows 63 characters after the slash: a key that would be longe
 exist.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,8 +53,7 @@ class DatasetName:
         return self._fluid_key(f"fluid.io/s-h-{runtime}-{medium}-")
 
     def exclusive_value(self) -> str:
-        value = f"{self.namespace}_{self.name}"
-        return value if len(value) <= LONGEST_FLUID_KEY or not self.uid else self.uid
+        return self._fluid_value(f"{self.namespace}_{self.name}")
 
     def exclusive_values(self) -> dict[str, str]:
         """What either label of an exclusive node says where the node is this dataset's."""
@@ -61,8 +61,10 @@ class DatasetName:
 
     def dataset_id(self) -> str:
         """The value of the label `fluid.io/dataset-id`."""
-        value = self._joined
-        return value if len(value) <= LONGEST_FLUID_KEY or not self.uid else self.uid
+        return self._fluid_value(self._joined)
+
+    def _fluid_value(self, readable: str) -> str:
+        return self.uid if len(readable) > LONGEST_FLUID_KEY and self.uid else readable
 
     def _fluid_key(self, prefix: str) -> str:
         key = prefix + self._joined
@@ -102,6 +104,14 @@ class DatasetName:
     @property
     def _joined(self) -> str:
         return f"{self.namespace}-{self.name}"
+
+
+def key_or_nothing(make_key: Callable[[], str]) -> str:
+    """The key, or nothing where it would not be legal."""
+    try:
+        return make_key()
+    except NoSuchKey:
+        return ""
 
 
 def _legal(key: str, dataset: str) -> str:

@@ -21,7 +21,6 @@ class Claim(ApiStruct, frozen=True):
 
 class Mount(ApiStruct, frozen=True):
     mount_point: str = ""
-    name: str = ""
 
 
 class DatasetSpec(ApiStruct, frozen=True):
@@ -31,8 +30,6 @@ class DatasetSpec(ApiStruct, frozen=True):
 
 
 class BoundRuntime(ApiStruct, frozen=True):
-    name: str = ""
-    namespace: str = ""
     type: str = ""
 
 
@@ -55,6 +52,11 @@ class Dataset(ApiStruct, frozen=True):
     spec: DatasetSpec = DatasetSpec()
     status: DatasetStatus = DatasetStatus()
 
+    @property
+    def runtime_type(self) -> str:
+        """The key of its runtime's kind in RUNTIMES, or nothing while it is not known."""
+        return next((each.type for each in self.status.runtimes or ()), "")
+
 
 class Metrics(ApiStruct, frozen=True):
     scrape_target: str = ""
@@ -69,22 +71,11 @@ class Component(ApiStruct, frozen=True):
     replicas: Int32 | None = None
 
 
-class TierLevel(ApiStruct, frozen=True):
-    mediumtype: str = ""
-    quota: str = ""
-    path: str = ""
-
-
-class TieredStore(ApiStruct, frozen=True):
-    levels: tuple[TierLevel, ...] | None = None
-
-
 class RuntimeSpec(ApiStruct, frozen=True):
     replicas: Int32 | None = None
     fuse: Component | None = None
     client: Component | None = None
     worker: Component | None = None
-    tieredstore: TieredStore | None = None
 
 
 class RequiredTerms(ApiStruct, frozen=True):
@@ -97,8 +88,6 @@ class CacheAffinity(ApiStruct, frozen=True):
 
 class RuntimeStatus(ApiStruct, frozen=True):
     cache_affinity: CacheAffinity | None = None
-    worker_phase: str = ""
-    current_worker_number_scheduled: Int32 = 0
 
 
 class FluidRuntime(ApiStruct, frozen=True):
@@ -156,7 +145,7 @@ RUNTIMES: Final[dict[str, Kind[FluidRuntime]]] = {
     "vineyard": _runtime("VineyardRuntime"),
     "cache": _runtime("CacheRuntime"),
 }
-"""By the type in `status.runtimes[0].type` of a Dataset."""
+"""By the `runtime_type` of a Dataset."""
 
 
 def requests_sum(parts: Iterable[Any]) -> dict[str, int]:

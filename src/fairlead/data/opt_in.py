@@ -13,9 +13,8 @@ DONE: Final = "done.sidecar.fluid.io/inject"
 Mode = Literal["serverless", "serverful", ""]
 
 
-def is_serverless(labels: Mapping[str, str], platform_key: str = "") -> bool:
-    keys = (SERVERLESS, DEPRECATED_SERVERLESS, *([platform_key] if platform_key else []))
-    return any(labels.get(key) == "true" for key in keys)
+def is_serverless(labels: Mapping[str, str]) -> bool:
+    return any(labels.get(key) == "true" for key in (SERVERLESS, DEPRECATED_SERVERLESS))
 
 
 def mode(labels: Mapping[str, str], *, by_namespace: bool = False) -> Mode:

@@ -52,8 +52,16 @@ class Plugin(Protocol):
     policy: Policy
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
-        """Add to the draft; True ends the chain. PluginError, or any other exception, is a failure of the plugin."""
+        """Add to the draft; True ends the chain. PluginError, or any other exception, is a failure of the plugin; the
+        sentence of a PluginError, or of a NoSuchKey, is shown as it is."""
         ...
+
+
+class PlainPlugin:
+    """One that takes no arguments: those of a profile are not looked at."""
+
+    def __init__(self, arguments: Any = None) -> None:
+        pass
 
 
 PluginFactory = Callable[[Any], Plugin]

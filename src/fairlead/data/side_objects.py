@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
-from fairlead.cluster.writer import Outcome
 from fairlead.data import scripts
+from fairlead.data.controllers import carry_out, new_controller
 from fairlead.data.opt_in import DONE
 from fairlead.model.hashes import short_hash
 from fairlead.model.intents import Apply
@@ -40,6 +40,11 @@ class SidecarPod(ApiStruct, frozen=True):
 
 PODS_WITH_SIDECARS = Kind("", "v1", "pods", "Pod", SidecarPod)
 SELECTOR: Final = f"{DONE}=true"
+BY_NAMESPACE: Final = "data: namespace"
+
+
+def _by_namespace(pod: SidecarPod) -> Iterator[str]:
+    yield pod.metadata.namespace
 
 
 def needed(pod: SidecarPod) -> Iterator[tuple[str, str, str]]:
@@ -55,32 +60,28 @@ def needed(pod: SidecarPod) -> Iterator[tuple[str, str, str]]:
 class SideObjects:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.pods = runtime.mirror(PODS_WITH_SIDECARS, labels=SELECTOR)
+        self.pods = runtime.mirror(PODS_WITH_SIDECARS, labels=SELECTOR, indexes={BY_NAMESPACE: _by_namespace})
         self._written: set[tuple[str, str]] = set()
 
     def controller(self) -> Controller:
-        runtime = self._runtime
         # Another leader may have deleted or changed what this one wrote long ago.
         self._written.clear()
-        controller = Controller("data: sidecars", self._reconcile, clock=runtime.clock, metrics=runtime.metrics)
+        controller = new_controller(self._runtime, "sidecars", self._reconcile)
         controller.watches(self.pods)
         return controller
 
     async def _reconcile(self, key: str) -> None:
-        pod: SidecarPod | None = self.pods.get(key)
-        if pod is None:
-            return
         namespace, _ = split_key(key)
-        for name, file, script in needed(pod):
+        if not self.pods.by(BY_NAMESPACE, namespace):
+            # They may go with the namespace, and a new one of its name has none.
+            self._written = {each for each in self._written if each[0] != namespace}
+        pod: SidecarPod | None = self.pods.get(key)
+        for name, file, script in needed(pod) if pod is not None else ():
             if (namespace, name) in self._written:
                 continue
             metadata = {"name": name, "annotations": {HASH: short_hash(script)}}
             body: dict[str, Any] = {
                 "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {file: script},
             }  # fmt: skip
-            result = await self._runtime.writer.carry_out(
-                Apply(kind=CONFIG_MAPS, namespace=namespace, name=name, body=body)
-            )
-            if result.outcome is not Outcome.DONE and result.error is not None:
-                raise result.error
+            await carry_out(self._runtime, [Apply(kind=CONFIG_MAPS, namespace=namespace, name=name, body=body)])
             self._written.add((namespace, name))

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from fairlead.model.intents import RecordEvent, event
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.model.pod import NamedThing, ResourceRequirements
@@ -197,6 +198,10 @@ class DataLoad(ApiStruct, frozen=True):
 PODS = Kind("", "v1", "pods", "Pod", ReaderPod)
 NODES = Kind("", "v1", "nodes", "Node", CacheNode, namespaced=False)
 DATA_LOADS = Kind("data.fluid.io", "v1alpha1", "dataloads", "DataLoad", DataLoad)
+
+
+def data_event(kind: Kind[Any], about: ObjectMeta, reason: str, note: str, *, warning: bool = False) -> RecordEvent:
+    return event(kind, about, reason, note, warning=warning, reporter="fairlead-data")
 
 
 # --- definitions ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.waits import first_of
 from fairlead.data import cache_map, waits
 from fairlead.data.facts import MOST_REFERENCES, Ref, fuse_set, reference_of, root_of
-from fairlead.data.names import DATASET_LABEL, DOMAIN, DatasetName, NoSuchKey
+from fairlead.data.names import DATASET_LABEL, DOMAIN, DatasetName, key_or_nothing
 from fairlead.data.objects import (
     CLAIMS,
     DAEMON_SETS,
@@ -23,11 +23,12 @@ from fairlead.data.objects import (
     FluidRuntime,
     requests_sum,
 )
-from fairlead.data.spec import CACHE_REPORTS, DATA_GROUPS, DATA_LOADS, NODES, PODS, CacheNode, ReaderPod
+from fairlead.data.room import BY_NODE, NodeRoom
+from fairlead.data.spec import CACHE_REPORTS, DATA_GROUPS, DATA_LOADS, NODES, PODS, ReaderPod
 from fairlead.engine.locality import NO_CACHE, CacheMap, value
 from fairlead.model import resources
 from fairlead.model.kinds import Kind
-from fairlead.model.quantity import QuantityError, nanos
+from fairlead.model.pod import SchedulerPod
 from fairlead.runtime import Runtime
 
 GROUP_LABEL: Final = f"{DOMAIN}group"
@@ -38,7 +39,6 @@ CACHE_WORKERS: Final = "cache:"
 LOOK_EVERY_S: Final = 5.0
 """Reports grow older without an event."""
 SETTLE_S: Final = 0.2
-COUNTED: Final = ("cpu", "memory")
 MOST_EVENTS: Final = 50
 
 
@@ -78,10 +78,8 @@ def _by_worker_label(dataset: Dataset) -> Iterable[str]:
 
 
 def by_scale_in(dataset: Dataset) -> Iterable[str]:
-    try:
-        return (cache_map.name_of(dataset).scale_in_key(),)
-    except NoSuchKey:
-        return ()
+    key = key_or_nothing(cache_map.name_of(dataset).scale_in_key)
+    return (key,) if key else ()
 
 
 def _by_reference(dataset: Dataset) -> Iterable[str]:
@@ -89,7 +87,8 @@ def _by_reference(dataset: Dataset) -> Iterable[str]:
     return (target,) if target else ()
 
 
-def _by_group(pod: ReaderPod) -> Iterable[str]:
+def by_group(pod: ReaderPod | SchedulerPod) -> Iterable[str]:
+    """The DataGroup that a pod belongs to by its label."""
     name = pod.metadata.labels.get(GROUP_LABEL, "")
     return (f"{pod.metadata.namespace}/{name}",) if name else ()
 
@@ -110,13 +109,14 @@ class ClusterView:
         self.pods = runtime.mirror(
             PODS,
             indexes={
-                "data: node": _by_node,
+                BY_NODE: _by_node,
                 "data: claim": _by_claim,
                 "data: sidecar": _by_sidecar,
                 "data: dataset": _by_dataset,
-                "data: group": _by_group,
+                "data: group": by_group,
             },
         )
+        self.room = NodeRoom(self.nodes, self.pods)
         self.reports = runtime.mirror(CACHE_REPORTS, hint=hint)
         self.groups = runtime.mirror(DATA_GROUPS)
         self.loads = runtime.mirror(DATA_LOADS, optional=True)
@@ -135,9 +135,12 @@ class ClusterView:
     def datasets(self) -> dict[str, Dataset]:
         return {each.metadata.key: each for each in self.objects[DATASETS.name]}
 
+    def dataset(self, key: str) -> Dataset | None:
+        return self.objects[DATASETS.name].get(key)
+
     def runtime_of(self, dataset: Dataset) -> tuple[Kind[FluidRuntime], FluidRuntime | None] | None:
         """The dataset's runtime and its kind; None where the kind is not known."""
-        kind = RUNTIMES.get(next((each.type for each in dataset.status.runtimes or ()), ""))
+        kind = RUNTIMES.get(dataset.runtime_type)
         return (kind, self.objects[kind.name].get(dataset.metadata.key)) if kind is not None else None
 
     # -- caches ----------------------------------------------------------------------------------------------------
@@ -175,10 +178,9 @@ class ClusterView:
         """What the fuse of a dataset requests, in the scheduler's units: by its DaemonSet, else by the runtime."""
         found = self.runtime_of(dataset)
         runtime = found[1] if found is not None else None
-        if found is None or runtime is None:
+        if runtime is None:
             return {}
-        kind = next(name for name, kind in RUNTIMES.items() if kind is found[0])
-        metadata = dataset.metadata
+        kind, metadata = dataset.runtime_type, dataset.metadata
         fuse: DaemonSet | None = self.objects[DAEMON_SETS.name].get(
             f"{metadata.namespace}/{fuse_set(metadata.name, kind)}"
         )
@@ -201,6 +203,7 @@ class ClusterView:
                 wakeup.clear()
                 for subscription in subscriptions:
                     subscription.drain()
+                self.room.take_changes()
                 # Both are asked: none may be skipped because the other changed.
                 if any([self.refresh(), self.recount()]):
                     on_change.set()
@@ -282,37 +285,9 @@ class ClusterView:
         claims = (mirror.get(f"{pod.metadata.namespace}/{claim}") for claim in pod.claims)
         keys = [key for each in claims if each is not None for key in cache_map.dataset_keys(each)]
         keys += pod.sidecar_datasets
-        return list(dict.fromkeys(root_of(key, self.objects[DATASETS.name].get) for key in keys))
+        return list(dict.fromkeys(root_of(key, self.dataset) for key in keys))
 
     def zones(self) -> dict[str, str]:
         """By node, where it says so."""
         labels = ((node.metadata.name, node.metadata.labels.get(waits.ZONE, "")) for node in self.nodes)
         return {name: zone for name, zone in labels if zone}
-
-    def fitting(self, pod: ReaderPod) -> frozenset[str]:
-        """Nodes that are not cordoned and have the cpu and memory that the pod requests."""
-        requests = dict(_requests(pod))
-        return frozenset(node.metadata.name for node in self.nodes if self._fits(node, requests))
-
-    def _fits(self, node: CacheNode, requests: dict[str, int]) -> bool:
-        if node.spec.unschedulable:
-            return False
-        try:
-            free = {name: nanos((node.status.allocatable or {}).get(name, "0")) for name in COUNTED}
-        except QuantityError:
-            return False
-        for pod in self.pods.by("data: node", node.metadata.name):
-            for name, amount in _requests(pod):
-                free[name] -= amount
-        return all(requests.get(name, 0) <= free[name] for name in COUNTED)
-
-
-def _requests(pod: ReaderPod) -> Iterator[tuple[str, int]]:
-    totals = dict.fromkeys(COUNTED, 0)
-    for container in pod.spec.containers or ():
-        for name in COUNTED:
-            try:
-                totals[name] += nanos((container.resources.requests or {}).get(name, "0"))
-            except QuantityError:
-                continue
-    yield from totals.items()

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.data.names import DOMAIN
-from fairlead.data.spec import PODS, DataLoad, ReaderPod
+from fairlead.data.spec import PODS, DataLoad, ReaderPod, data_event
 from fairlead.engine.locality import CacheMap, Reading, local_values
 from fairlead.engine.locality_wait import (
     LOCALITY_WAIT,
@@ -25,7 +25,7 @@ from fairlead.engine.locality_wait import (
     warm_nodes,
 )
 from fairlead.model.hashes import short_hash
-from fairlead.model.intents import Intent, Patch, event
+from fairlead.model.intents import Intent, Patch
 from fairlead.model.times import parse_time_or_none
 
 LOCALITY_DEADLINE: Final = f"{DOMAIN}locality-deadline"
@@ -159,8 +159,7 @@ def _preferred(weight: int, key: str, values: Sequence[str]) -> dict[str, Any]:
 
 
 def _missed(pod: ReaderPod) -> Intent:
-    note = "no warm node had room in time; placed anywhere"
-    return event(PODS, pod.metadata, "LocalityMissed", note, reporter="fairlead-data")
+    return data_event(PODS, pod.metadata, "LocalityMissed", "no warm node had room in time; placed anywhere")
 
 
 def mark(pod: ReaderPod, cache: CacheMap, readings: Sequence[Reading], zones: Mapping[str, str]) -> list[Intent]:
@@ -186,11 +185,8 @@ def _plan_prefetch(seen: WaitInput) -> WaitStep:
     if left_s <= 0:
         failed = sorted(seen.failed_loads & set(datasets))
         why = f"loading {', '.join(failed)} failed" if failed else "the data was not loaded in time"
-        timeout_event = event(
-            PODS, seen.pod.metadata, "PrefetchMissed", f"{why}; the pod starts cold", warning=True,
-            reporter="fairlead-data",
-        )  # fmt: skip
-        return WaitStep((_loaded(seen), timeout_event))
+        note = f"{why}; the pod starts cold"
+        return WaitStep((_loaded(seen), data_event(PODS, seen.pod.metadata, "PrefetchMissed", note, warning=True)))
     loads = tuple(Load(each, prefetch.paths) for each in datasets if seen.loaded.get(each, 0.0) < prefetch.until)
     return WaitStep(wake_s=min(left_s, LOOK_S), loads=loads)
 

@@ -71,10 +71,9 @@ class DataMetrics:
 class ProfileFile:
     """The profile of a file, read again when it changes; one that cannot be used leaves the old in force."""
 
-    def __init__(self, path: str, metrics: DataMetrics, report: Callable[[str], None] = lambda problem: None) -> None:
+    def __init__(self, path: str, metrics: DataMetrics) -> None:
         self._path = Path(path) if path else None
         self._metrics = metrics
-        self._report = report
         text = self._path.read_text() if self._path is not None else DEFAULT
         self._text: str | None = text
         self.current: PluginProfile = parse(text, installed)
@@ -96,7 +95,6 @@ class ProfileFile:
                 self.problem = str(problem)
                 self._metrics.profile_errors.inc()
                 log.warning("profile not used; the old one stays", file=str(self._path), problem=self.problem)
-                self._report(self.problem)
             return
         self.problem = ""
         log.info("profile loaded", file=str(self._path))
@@ -139,11 +137,8 @@ class DataWebhook:
 
     async def _answer(self, review: Review, *, by_namespace: bool) -> Verdict:
         kind = review.kind
-        if review.operation != "CREATE" or (kind.group, kind.kind) != ("", "Pod") or review.object is None:
-            return Verdict()
-        if review.sub_resource:
-            return Verdict()
-        if self._is_absent():
+        is_new_pod = review.operation == "CREATE" and (kind.group, kind.kind) == ("", "Pod") and not review.sub_resource
+        if not is_new_pod or review.object is None or self._is_absent():
             return Verdict()
         answer = await self.mutation(PodReview(review.object, review.namespace, by_namespace), review.left_s)
         if answer.skipped:

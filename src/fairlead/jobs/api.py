@@ -279,10 +279,10 @@ class JobApi:
             raise Problem(422, "TemplateRefused", trial.problem)
         seen = JobInput(metadata, msgspec.structs.replace(spec, suspend=False), JobStatus())
         queue = self._source.cluster().queue(spec.queue)
-        unit = unit_of(seen, seen.status, {}, trial.planned, self._clock.now(), QueueSpec() if is_whole else queue)
+        unit = unit_of(seen, {}, trial.planned, self._clock.now(), QueueSpec() if is_whole else queue)
         if unit is None:
             raise Problem(400, "Invalid", "spec.terminating: such a job is not planned")
-        return spec, unit, pending_job(seen, seen.status, unit, queue)
+        return spec, unit, pending_job(seen, unit, queue)
 
 
 def _decoded(body: bytes, struct: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Conditions of a job: what a user should know beside its stage, each with the time of its last change. Pure."""
+"""Conditions and events of a job: what a user should know beside its stage. Pure."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -8,9 +8,10 @@ import msgspec
 
 from fairlead.jobs.allocations import Place
 from fairlead.jobs.observed import JobInput
-from fairlead.jobs.spec import JobStatus
+from fairlead.jobs.spec import TYJOBS, JobStatus
 from fairlead.model.conditions import transition_time
-from fairlead.model.meta import Condition
+from fairlead.model.intents import RecordEvent, event
+from fairlead.model.meta import Condition, ObjectMeta
 
 HELD_BACK: Final = "HeldBack"
 
@@ -19,9 +20,17 @@ Entry = tuple[str, str, str]
 
 
 def add_conditions(seen: JobInput, status: JobStatus, exhausted: frozenset[Place], now: datetime) -> JobStatus:
-    entries = list(_entries(seen, status, exhausted))
     held = {each.type: each for each in status.conditions}
-    conditions = tuple(_condition(held.get(entry[0]), entry, now) for entry in entries)
+    conditions = tuple(
+        Condition(
+            type=kind,
+            status="True",
+            reason=reason,
+            message=message,
+            last_transition_time=transition_time(held.get(kind), "True", now),
+        )
+        for kind, reason, message in _entries(seen, status, exhausted)
+    )
     return msgspec.structs.replace(status, conditions=conditions)
 
 
@@ -36,7 +45,7 @@ def _entries(seen: JobInput, status: JobStatus, exhausted: frozenset[Place]) -> 
     if seen.spec_problem:
         yield "InvalidSpec", "InvalidSpec", seen.spec_problem
     if status.stage == "Running":
-        yield "Ready", "QuorumReady", f"at least {max(0, status.quorum - 1)} workers are ready"
+        yield "Ready", "QuorumReady", f"at least {status.needed_workers} workers are ready"
     if seen.spec.suspend and status.stage == "Pending":
         yield "Suspended", "Suspended", "spec.suspend is true"
     if seen.template_problem:
@@ -62,7 +71,5 @@ def _entries(seen: JobInput, status: JobStatus, exhausted: frozenset[Place]) -> 
         yield "SpecWarning", "SpecWarning", "; ".join(seen.warnings)
 
 
-def _condition(held: Condition | None, entry: Entry, now: datetime) -> Condition:
-    kind, reason, message = entry
-    since = transition_time(held, "True", now)
-    return Condition(type=kind, status="True", reason=reason, message=message, last_transition_time=since)
+def job_event(about: ObjectMeta, reason: str, note: str, *, warning: bool = False) -> RecordEvent:
+    return event(TYJOBS, about, reason, note, warning=warning, reporter="fairlead-jobs")

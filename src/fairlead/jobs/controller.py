@@ -27,7 +27,7 @@ from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.engine.unit import UnitPlaced, UnitRefused
 from fairlead.jobs.allocations import Places, decode, encode
-from fairlead.jobs.conditions import HELD_BACK
+from fairlead.jobs.conditions import HELD_BACK, job_event
 from fairlead.jobs.observed import JobInput, Refusal
 from fairlead.jobs.plan import NEVER_FITS_CYCLES, JobPlan, PlanOptions, plan_job
 from fairlead.jobs.pods import places_of, pod_name
@@ -52,10 +52,11 @@ from fairlead.jobs.spec import (
     parse_status,
     queue_problem,
 )
+from fairlead.jobs.status_patches import merge_patch, to_json
 from fairlead.jobs.trials import Trial, Trials
 from fairlead.jobs.units import Planned, pending_job, unit_of
 from fairlead.jobs.warnings import warnings_of
-from fairlead.model.intents import Create, Intent, PatchStatus, WakeAfter, event
+from fairlead.model.intents import Create, Intent, PatchStatus, WakeAfter
 from fairlead.model.kinds import Kind
 from fairlead.model.owners import is_controlled_by
 from fairlead.model.quantity import QuantityError, nanos
@@ -93,8 +94,7 @@ class JobMirrors:
     nodes: Mirror[Any]
 
     def find(self, kind: Kind[Any]) -> Mirror[Any] | None:
-        known = {TYJOBS.plural: self.jobs, JOB_PODS.plural: self.pods, SERVICES.plural: self.services}
-        return known.get(kind.plural)
+        return {TYJOBS.plural: self.jobs, JOB_PODS.plural: self.pods, SERVICES.plural: self.services}.get(kind.plural)
 
     @property
     def all(self) -> tuple[Mirror[Any], ...]:
@@ -447,9 +447,7 @@ class JobController:
         message = error.status.message if isinstance(error, ApiError) else str(error)
         self._refusals[job.metadata.key] = Refusal(name, message)
         note = f"Error creating {result.intent.kind.kind.lower()} {name}: {message}"
-        await self._writer.carry_out(
-            event(TYJOBS, job.metadata, "FailedCreate", note, warning=True, reporter="fairlead-jobs")
-        )
+        await self._writer.carry_out(job_event(job.metadata, "FailedCreate", note, warning=True))
 
     async def _note_mixed_policies(self, job: TYJob, seen: JobInput) -> None:
         """Once for each job: its order depends on both policies."""
@@ -458,7 +456,7 @@ class JobController:
             return
         self._mixed.add(key)
         note = f"queue {seen.spec.queue} has jobs of both queue policies: two lists, merged by priority and age"
-        await self._writer.carry_out(event(TYJOBS, job.metadata, "MixedPolicies", note, reporter="fairlead-jobs"))
+        await self._writer.carry_out(job_event(job.metadata, "MixedPolicies", note))
 
     async def _is_ours(self, job: TYJob, intent: Create) -> bool:
         found = await self._reader.find(intent.kind, intent.body["metadata"]["name"], intent.namespace)
@@ -510,11 +508,11 @@ class JobController:
             # Nothing is planned by templates that the server has not seen; what is held is held by what they say.
             planned = self._trials.untried(seen.metadata, seen.spec)
         now_seen = dataclasses.replace(seen, status=status)
-        unit = unit_of(now_seen, status, places, planned, self._clock.now(), queue) if planned is not None else None
+        unit = unit_of(now_seen, places, planned, self._clock.now(), queue) if planned is not None else None
         if unit is None:
             self.source.withdraw(key)
         else:
-            self.source.offer(unit, pending_job(now_seen, status, unit, queue), news)
+            self.source.offer(unit, pending_job(now_seen, unit, queue), news)
 
     def _hold_only(self, seen: JobInput, places: Places, news: News) -> None:
         """Offer the job with these of its places, and nothing of it to be planned."""
@@ -530,34 +528,6 @@ class JobController:
         self._cosmetic_at.pop(key, None)
         self._mixed.discard(key)
         self._unclear.discard(key)
-
-
-def to_json(status: JobStatus) -> dict[str, Any]:
-    # By way of JSON: lists, as they come back, and no tuples, which would never be equal to them.
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status))
-    # What a column or a reader needs is there from the start, also while it is as by default.
-    return {
-        "stage": status.stage,
-        "scheduleState": status.schedule_state,
-        "restarts": status.restarts,
-        "readyWorkers": status.ready_workers,
-        **found,
-    }
-
-
-def merge_patch(before: Any, after: dict[str, Any]) -> dict[str, Any]:
-    """What to send as a merge patch so that what is stored becomes `after`."""
-    if not isinstance(before, dict):
-        return after
-    patch: dict[str, Any] = {name: None for name in before if name not in after}
-    for name, value in after.items():
-        held = before.get(name)
-        if isinstance(value, dict) and isinstance(held, dict):
-            if part := merge_patch(held, value):
-                patch[name] = part
-        elif held != value or name not in before:
-            patch[name] = value
-    return patch
 
 
 def _keys_of_pod(delta: Delta[Any]) -> Iterable[str]:

@@ -1,26 +1,27 @@
 """Why a job is pending: what its last decision says, as data and as a sentence. Pure."""
 
-from fairlead.engine.unit import NeverFits, UnitRefused
+from fairlead.engine.unit import NeverFits, Shortage, UnitRefused
 from fairlead.jobs.spec import Explain
 from fairlead.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY
 
 MOST_REASONS = 8
+NO_SHORTAGE = Shortage("", 0, 0, "")
 
 
 def explain_refusal(refused: UnitRefused) -> Explain:
     """In short, for the status: bounded however many nodes there are."""
     diagnosis = refused.diagnosis
-    shortage = refused.shortages[0] if refused.shortages else None
+    shortage = refused.shortages[0] if refused.shortages else NO_SHORTAGE
     refusals: dict[str, int] = {}
     for each in sorted(diagnosis.refusals, key=lambda each: -each.nodes)[:MOST_REASONS]:
         refusals[each.reason] = refusals.get(each.reason, 0) + each.nodes
     return Explain(
         message=sentence(refused),
         pod=refused.pod,
-        resource=shortage.resource if shortage else "",
-        needed=shortage.needed if shortage else 0,
-        free=shortage.free if shortage else 0,
-        node=shortage.node if shortage else "",
+        resource=shortage.resource,
+        needed=shortage.needed,
+        free=shortage.free,
+        node=shortage.node,
         fitting=refused.fitting,
         nodes=diagnosis.nodes,
         refusals=refusals,

@@ -182,13 +182,10 @@ def lost_places(seen: JobInput) -> str:
     nodes = decode(seen.status.allocations, seen.spec)
     found = [f"{nodes[place]}: {_LOSSES[loss]}" for place, loss in seen.lost.items() if place in nodes]
     found += [f"{node}: gone, not ready or cordoned" for node in sorted(seen.unusable)]
-    found += [f"{nodes[place]}: {pod.status.reason}" for place, pod in _rejected(seen) if place in nodes]
+    rejected = (place for place, pod in seen.current.items() if is_rejected(pod) and place in nodes)
+    found += [f"{nodes[place]}: {seen.current[place].status.reason}" for place in rejected]
     causes = "; ".join(f"node {each}" for each in dict.fromkeys(found[:100]))
     return "too few pods have a place" + (f" ({causes[:500]})" if causes else "")
-
-
-def _rejected(seen: JobInput) -> list[tuple[Place, JobPod]]:
-    return [(place, pod) for place, pod in seen.current.items() if is_rejected(pod)]
 
 
 def mended(status: JobStatus, now: datetime) -> JobStatus:

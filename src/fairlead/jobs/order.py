@@ -4,6 +4,7 @@ Jobs of the Priority policy and jobs of DRF are two sorted lists, merged by thei
 a comparison of pairs across policies would run in circles.
 """
 
+import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -86,15 +87,10 @@ def head(jobs: Iterable[PendingJob], cluster: Cluster) -> PendingJob | None:
 def in_order(jobs: Sequence[PendingJob], cluster: Cluster) -> list[PendingJob]:
     """All of them, as they would be planned if each were refused."""
     lists = [
-        sorted((job for job in jobs if (job.policy == "DRF") is is_drf), key=lambda job: _rank(job, cluster))[::-1]
+        sorted((job for job in jobs if (job.policy == "DRF") is is_drf), key=lambda job: _rank(job, cluster))
         for is_drf in (False, True)
     ]
-    found: list[PendingJob] = []
-    while lists[0] or lists[1]:
-        heads = [each for each in lists if each]
-        taken = min(heads, key=lambda each: _merge_rank(each[-1]))
-        found.append(taken.pop())
-    return found
+    return list(heapq.merge(*lists, key=_merge_rank))  # which looks at their heads alone
 
 
 def _rank(job: PendingJob, cluster: Cluster) -> tuple[object, ...]:

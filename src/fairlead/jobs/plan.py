@@ -8,13 +8,13 @@ Stages and schedule states are tables; the first row that holds is taken.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from fairlead.engine.unit import UnitPlaced, UnitRefused
 from fairlead.jobs.allocations import LEADER_PLACE, Place, decode, encode
-from fairlead.jobs.conditions import add_conditions
+from fairlead.jobs.conditions import add_conditions, job_event
 from fairlead.jobs.explain import explain_refusal
 from fairlead.jobs.observed import (
     INVALID_IMAGE,
@@ -30,9 +30,11 @@ from fairlead.jobs.observed import (
     mended,
     seconds_left,
 )
-from fairlead.jobs.pods import leader_address, place_of, places_of, pod_body, pod_name, restarts_of, service_body
+from fairlead.jobs.pods import is_exhausted, leader_address, place_of, places_of, pod_body, pod_name, service_body
 from fairlead.jobs.spec import FINISHED, JOB_PODS, MOST_COUNT, SERVICES, TYJOBS, JobPod, JobStatus, ScheduleState, Stage
-from fairlead.model.intents import Create, Delete, Intent, event
+from fairlead.model.intents import Create, Delete, Intent
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import ObjectMeta
 from fairlead.model.times import rfc3339
 
 IMAGE_GRACE_S: Final = 300.0
@@ -41,6 +43,11 @@ BACKOFF_S, LONGEST_BACKOFF_S = 5.0, 60.0
 NEVER_FITS_CYCLES: Final = 3
 # Pods created or deleted at one go.
 BURST: Final = 500
+# The fields of a status that decide about pods.
+MATERIAL: Final = (
+    "stage", "schedule_state", "allocations", "quorum", "attempt", "restarts", "worker_restarts", "leader_address",
+    "never_fits_cycles", "retry_after", "stage_time",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +81,11 @@ class Facts:
     now: datetime
 
     @property
-    def needed(self) -> int:
-        """So many workers must be ready."""
-        return max(0, self.status.quorum - 1)
-
-    @property
     def is_held(self) -> bool:
         return bool(self.places)
 
 
-def plan_job(seen: JobInput, now: datetime, options: PlanOptions = PlanOptions()) -> JobPlan:  # noqa: B008 - frozen
+def plan_job(seen: JobInput, now: datetime, options: PlanOptions) -> JobPlan:
     if (status := mended(seen.status, now)) is not seen.status:
         seen = replace(seen, status=status)
     facts = observe(seen, now, options)
@@ -91,9 +93,8 @@ def plan_job(seen: JobInput, now: datetime, options: PlanOptions = PlanOptions()
     status = add_conditions(seen, status, facts.exhausted, now)
     if is_material(seen.status, status):
         return JobPlan(status, events=tuple(_events(seen, status, row)), is_status_first=True)
-    intents, waits = _pod_intents(facts, options)
-    waits += _deadlines(facts)
-    return JobPlan(status, tuple(intents), wake_s=min((each for each in waits if each > 0), default=None))
+    wake_s = min((each for each in _deadlines(facts) if each > 0), default=None)
+    return JobPlan(status, tuple(_pod_intents(facts, options)), wake_s=wake_s)
 
 
 # --- schedule states --------------------------------------------------------------------------------------
@@ -102,31 +103,27 @@ def plan_job(seen: JobInput, now: datetime, options: PlanOptions = PlanOptions()
 def observe(seen: JobInput, now: datetime, options: PlanOptions) -> Facts:
     """The facts, with a status whose places and counts are those observed; the stage is still the old one."""
     status = _count_restarts(seen)
-    exhausted = frozenset(
-        place
-        for place in places_of(seen.spec)
-        if place != LEADER_PLACE and restarts_of(status, place) > seen.spec.restart_limit
-    )
+    exhausted = frozenset(place for place in places_of(seen.spec) if is_exhausted(seen.spec, status, place))
     status, places = _settle(seen, status, exhausted, now, options)
-    if status.stage in FINISHED:
-        return Facts(seen, status, places, leader_state(seen), status.ready_workers, exhausted, now)
-    ready = sum(
-        pod.is_ready or pod.status.phase == "Succeeded"
-        for place, pod in seen.current.items()
-        if place != LEADER_PLACE and place in places
-    )
-    is_below = status.stage == "Running" and ready < max(0, status.quorum - 1)
-    status = msgspec.structs.replace(
-        status,
-        total_workers=seen.spec.total,
-        ready_workers=ready,
-        ready=f"{ready}/{seen.spec.total}",
-        failed_workers=len(exhausted),
-        observed_generation=seen.metadata.generation,
-        below_quorum_since=(status.below_quorum_since or rfc3339(now)) if is_below else "",
-        queue_position=seen.position if not places and status.stage not in FINISHED else 0,
-        share=round(seen.share, 4),
-    )
+    ready = status.ready_workers
+    if status.stage not in FINISHED:
+        ready = sum(
+            pod.is_ready or pod.status.phase == "Succeeded"
+            for place, pod in seen.current.items()
+            if place != LEADER_PLACE and place in places
+        )
+        is_below = status.stage == "Running" and ready < status.needed_workers
+        status = msgspec.structs.replace(
+            status,
+            total_workers=seen.spec.total,
+            ready_workers=ready,
+            ready=f"{ready}/{seen.spec.total}",
+            failed_workers=len(exhausted),
+            observed_generation=seen.metadata.generation,
+            below_quorum_since=(status.below_quorum_since or rfc3339(now)) if is_below else "",
+            queue_position=seen.position if not places else 0,
+            share=round(seen.share, 4),
+        )
     return Facts(seen, status, places, leader_state(seen), ready, exhausted, now)
 
 
@@ -245,7 +242,7 @@ class Row:
     when: Callable[[Facts], bool]
     to: Stage
     reason: str
-    effect: Effect | None = None
+    effect: Effect
 
 
 def _with_new_attempt(facts: Facts, status: JobStatus) -> JobStatus:
@@ -284,7 +281,6 @@ def _ended(facts: Facts, status: JobStatus) -> JobStatus:
         status,
         allocations=encode({}),
         completion_time=rfc3339(facts.now),
-        leader_address=status.leader_address,
         explain=status.explain if status.schedule_state == "ScheduledFailed" else None,
         queue_position=0,
     )
@@ -309,23 +305,19 @@ def _is_refused_below_quorum(facts: Facts) -> bool:
     return facts.seen.refusal is not None and len(facts.seen.current) < facts.status.quorum
 
 
-ACTIVE: Final[tuple[Stage, ...]] = ("Pending", "Starting", "Running", "Rescheduling")
 STARTED: Final[tuple[Stage, ...]] = ("Starting", "Running")
+ADMITTED: Final[tuple[Stage, ...]] = (*STARTED, "Rescheduling")
+ACTIVE: Final[tuple[Stage, ...]] = ("Pending", *ADMITTED)
+WAITING: Final[tuple[Stage, ...]] = ("Pending", "Rescheduling")
 
 STAGES: Final[tuple[Row, ...]] = (
     Row(ACTIVE, lambda f: bool(f.seen.spec_problem), "Failed", "InvalidSpec", _ended),
     Row(STARTED, lambda f: f.leader is LeaderState.SUCCEEDED, "Succeeded", "LeaderSucceeded", _ended),
     Row(ACTIVE, lambda f: f.seen.spec.terminating, "Succeeded", "Terminated", _ended),
-    Row(
-        ("Starting", "Running", "Rescheduling"),
-        lambda f: f.seen.spec.suspend,
-        "Pending",
-        "Suspended",
-        _without_places,
-    ),
+    Row(ADMITTED, lambda f: f.seen.spec.suspend, "Pending", "Suspended", _without_places),
     Row(("Pending",), lambda f: f.seen.spec.suspend and f.is_held, "Pending", "Suspended", _without_places),
     Row(
-        ("Starting", "Running", "Rescheduling"),
+        ADMITTED,
         lambda f: f.status.restarts > f.seen.spec.restart_limit,
         "Failed",
         "RestartLimitExceeded",
@@ -333,19 +325,13 @@ STAGES: Final[tuple[Row, ...]] = (
     ),
     Row(
         STARTED,
-        lambda f: f.seen.spec.total - len(f.exhausted) < f.needed,
+        lambda f: f.seen.spec.total - len(f.exhausted) < f.status.needed_workers,
         "Failed",
         "WorkerRestartLimitExceeded",
         _ended,
     ),
     Row(("Starting",), _image_error, "Failed", "LeaderImageError", _ended),
-    Row(
-        ("Pending", "Rescheduling"),
-        lambda f: f.status.schedule_state == "ScheduledFailed",
-        "Failed",
-        "NeverFits",
-        _ended,
-    ),
+    Row(WAITING, lambda f: f.status.schedule_state == "ScheduledFailed", "Failed", "NeverFits", _ended),
     Row(
         STARTED,
         lambda f: f.leader in (LeaderState.LOST, LeaderState.LOST_WITH_NODE),
@@ -358,7 +344,7 @@ STAGES: Final[tuple[Row, ...]] = (
     Row(("Starting",), _is_refused_below_quorum, "Rescheduling", "PodRefused", _released),
     Row(
         ("Starting",),
-        lambda f: f.leader is LeaderState.UP and f.ready >= f.needed,
+        lambda f: f.leader is LeaderState.UP and f.ready >= f.status.needed_workers,
         "Running",
         "QuorumReady",
         _running,
@@ -377,7 +363,7 @@ STAGES: Final[tuple[Row, ...]] = (
         "QuorumLost",
         _with_new_attempt,
     ),
-    Row(("Pending", "Rescheduling"), lambda f: f.is_held and not f.seen.spec.suspend, "Starting", "Scheduled", _begun),
+    Row(WAITING, lambda f: f.is_held and not f.seen.spec.suspend, "Starting", "Scheduled", _begun),
 )
 """Stage, condition, next stage. Finished jobs stay as they are."""
 
@@ -386,9 +372,8 @@ def next_stage(facts: Facts) -> tuple[JobStatus, Row | None]:
     status = facts.status
     for row in STAGES:
         if status.stage in row.stages and row.when(facts):
-            status = row.effect(facts, status) if row.effect is not None else status
             moved = msgspec.structs.replace(
-                status,
+                row.effect(facts, status),
                 stage=row.to,
                 reason=row.reason,
                 message=_message(facts, row),
@@ -426,7 +411,7 @@ def _message(facts: Facts, row: Row) -> str:
         case "WorkerRestartLimitExceeded":
             return (
                 f"{len(facts.exhausted)} workers failed more than restartLimit {spec.restart_limit} times; "
-                f"{facts.needed} workers are needed"
+                f"{status.needed_workers} workers are needed"
             )
         case "LeaderImageError":
             error = image_error(seen.leader)
@@ -436,9 +421,9 @@ def _message(facts: Facts, row: Row) -> str:
         case "PodRefused":
             return f"{seen.refusal.pod}: {seen.refusal.message}" if seen.refusal is not None else ""
         case "StartTimeout":
-            return f"{facts.ready} of {facts.needed} workers were ready after {spec.start_timeout_seconds} s"
+            return f"{facts.ready} of {status.needed_workers} workers were ready after {spec.start_timeout_seconds} s"
         case "QuorumLost":
-            return f"only {facts.ready} of {facts.needed} workers were ready for {QUORUM_GRACE_S:g} s"
+            return f"only {facts.ready} of {status.needed_workers} workers were ready for {QUORUM_GRACE_S:g} s"
         case "QuorumReady":
             return f"started with {facts.ready} of {spec.total} workers ready"
         case "Scheduled":
@@ -448,51 +433,31 @@ def _message(facts: Facts, row: Row) -> str:
 
 def is_material(before: JobStatus, after: JobStatus) -> bool:
     """Whether anything changes that decides about pods; the rest may be written a little later."""
-    return any(
-        getattr(before, name) != getattr(after, name)
-        for name in (
-            "stage",
-            "schedule_state",
-            "allocations",
-            "quorum",
-            "attempt",
-            "restarts",
-            "worker_restarts",
-            "leader_address",
-            "never_fits_cycles",
-            "retry_after",
-            "stage_time",
-        )
-    )
+    return any(getattr(before, name) != getattr(after, name) for name in MATERIAL)
 
 
 def _events(seen: JobInput, status: JobStatus, row: Row | None) -> Iterable[Intent]:
     if not seen.status.stage_time:
         for warning in seen.warnings:
-            yield event(TYJOBS, seen.metadata, "SpecWarning", warning, warning=True, reporter="fairlead-jobs")
+            yield job_event(seen.metadata, "SpecWarning", warning, warning=True)
     if row is not None:
-        yield _stage_event(seen, status, row)
-
-
-def _stage_event(seen: JobInput, status: JobStatus, row: Row) -> Intent:
-    note = f"{seen.status.stage} → {status.stage}" + (f": {status.message}" if status.message else "")
-    is_bad = row.to in ("Failed", "Rescheduling") or row.reason == "LeaderFailed"
-    return event(TYJOBS, seen.metadata, row.reason, note, warning=is_bad, reporter="fairlead-jobs")
+        note = f"{seen.status.stage} → {status.stage}" + (f": {status.message}" if status.message else "")
+        is_bad = row.to in ("Failed", "Rescheduling") or row.reason == "LeaderFailed"
+        yield job_event(seen.metadata, row.reason, note, warning=is_bad)
 
 
 # --- pods -------------------------------------------------------------------------------------------------
 
 
-def _pod_intents(facts: Facts, options: PlanOptions) -> tuple[list[Intent], list[float]]:
+def _pod_intents(facts: Facts, options: PlanOptions) -> list[Intent]:
     seen, status = facts.seen, facts.status
     if seen.metadata.deletion_timestamp is not None:
-        return [], []
+        return []
     if status.stage in FINISHED:
         return _clean(facts)
-    superfluous = [pod for pod in seen.pods if _is_superfluous(facts, pod)]
-    intents: list[Intent] = [*map(_delete, superfluous[:BURST])]
+    intents = [_delete(JOB_PODS, pod.metadata) for pod in seen.pods if _is_superfluous(facts, pod)][:BURST]
     if status.stage not in STARTED:
-        return intents, []
+        return intents
     if seen.spec.address_mode == "DNS" and not seen.has_service:
         intents.append(Create(kind=SERVICES, body=service_body(seen.metadata), namespace=seen.metadata.namespace))
     names = {pod.metadata.name for pod in seen.pods}
@@ -502,7 +467,7 @@ def _pod_intents(facts: Facts, options: PlanOptions) -> tuple[list[Intent], list
         if pod_name(seen.metadata.name, seen.spec, place) not in names:
             body = pod_body(seen.metadata, seen.spec, status, place, options.scheduler)
             intents.append(Create(kind=JOB_PODS, body=body, namespace=seen.metadata.namespace))
-    return intents, []
+    return intents
 
 
 def _to_create(facts: Facts) -> list[Place]:
@@ -527,25 +492,18 @@ def _is_superfluous(facts: Facts, pod: JobPod) -> bool:
     return place != LEADER_PLACE and (pod.status.phase == "Failed" or place in facts.exhausted)
 
 
-def _clean(facts: Facts) -> tuple[list[Intent], list[float]]:
+def _clean(facts: Facts) -> list[Intent]:
     """After the end: pods by cleanPodPolicy, then the job itself when its time is over."""
-    seen, spec = facts.seen, facts.seen.spec
-    policy = spec.clean_pod_policy
+    seen, policy = facts.seen, facts.seen.spec.clean_pod_policy
     going = [pod for pod in seen.pods if policy == "All" or (policy == "Running" and not pod.is_finished)]
-    intents: list[Intent] = [*map(_delete, [pod for pod in going if not pod.is_terminating][:BURST])]
-    ttl_s = spec.ttl_seconds_after_finished
-    if ttl_s is None or going:
-        return intents, []
-    left_s = seconds_left(facts.status.completion_time, ttl_s, facts.now)
-    if left_s > 0:
-        return intents, [left_s]
-    metadata = seen.metadata
-    return [Delete(kind=TYJOBS, name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)], []
+    ttl_s = seen.spec.ttl_seconds_after_finished
+    if not going and ttl_s is not None and is_older(facts.status.completion_time, ttl_s, facts.now):
+        return [_delete(TYJOBS, seen.metadata)]
+    return [_delete(JOB_PODS, pod.metadata) for pod in going if not pod.is_terminating][:BURST]
 
 
-def _delete(pod: JobPod) -> Delete:
-    metadata = pod.metadata
-    return Delete(kind=JOB_PODS, name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
+def _delete(kind: Kind[Any], metadata: ObjectMeta) -> Intent:
+    return Delete(kind=kind, name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
 
 
 def _deadlines(facts: Facts) -> list[float]:
@@ -556,6 +514,8 @@ def _deadlines(facts: Facts) -> list[float]:
         waits.append(seconds_left(status.stage_time, spec.start_timeout_seconds, now))
         if image_error(facts.seen.leader) is not None:
             waits.append(seconds_left(status.stage_time, IMAGE_GRACE_S, now))
+    if status.stage in FINISHED and spec.ttl_seconds_after_finished is not None:
+        waits.append(seconds_left(status.completion_time, spec.ttl_seconds_after_finished, now))
     if status.below_quorum_since:
         waits.append(seconds_left(status.below_quorum_since, QUORUM_GRACE_S, now))
     waits.append(_backoff_left_s(status, now))

@@ -77,6 +77,11 @@ def restarts_of(status: JobStatus, place: Place) -> int:
     return status.worker_restarts.get(name, {}).get(str(index), 0) if name else status.restarts
 
 
+def is_exhausted(spec: JobSpec, status: JobStatus, place: Place) -> bool:
+    """Whether the worker of a place has failed too often to be created again."""
+    return place != LEADER_PLACE and restarts_of(status, place) > spec.restart_limit
+
+
 def leader_address(metadata: ObjectMeta, spec: JobSpec, ip: str) -> str:
     if spec.address_mode == "IP":
         return ip

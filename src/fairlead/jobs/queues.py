@@ -7,10 +7,9 @@ import structlog
 from prometheus_client import Counter
 
 from fairlead.jobs.order import Cluster, PendingJob, amount_text
-from fairlead.jobs.spec import JOB_QUEUES, JobQueue, QueueSpec, QueueStatus
-from fairlead.model import mistakes
+from fairlead.jobs.spec import JOB_QUEUES, JobQueue, QueueSpec, QueueStatus, read_queue
+from fairlead.jobs.status_patches import merge_patch
 from fairlead.model.intents import PatchStatus, RecordEvent, event
-from fairlead.model.quantity import QuantityError, nanos
 
 log = structlog.get_logger("fairlead.jobs")
 
@@ -34,10 +33,7 @@ def plan_queues(
             running=holding.count(name),
         )
         written = {"used": {}, "share": 0, "pending": 0, "running": 0, **msgspec.to_builtins(status)}
-        held = queue.status if isinstance(queue.status, dict) else {}
-        if held != written:
-            gone = {each: None for each in held.get("used") or {} if each not in written["used"]}
-            patch = {**written, "used": {**written["used"], **gone}}
+        if patch := merge_patch(queue.status, written):
             intents.append(PatchStatus(kind=JOB_QUEUES, name=name, status=patch))
     return intents
 
@@ -61,23 +57,10 @@ class UnreadableQueues:
 
 
 def _problem_event(queue: JobQueue) -> RecordEvent | None:
-    problem = _problem(queue)
-    if not problem:
+    problem = read_queue(queue)
+    if isinstance(problem, QueueSpec):
         return None
     # Its version changes whenever its status does, which is no new problem.
     about = msgspec.structs.replace(queue.metadata, resource_version="")
     note = f"JobQueue cannot be read as it is: {problem}"
     return event(JOB_QUEUES, about, "Unreadable", note, action="Reading", warning=True)
-
-
-def _problem(queue: JobQueue) -> str:
-    try:
-        spec = msgspec.convert(queue.spec or {}, QueueSpec)
-    except msgspec.ValidationError as problem:
-        return mistakes.sentence(problem, queue.spec, "spec")
-    for name, amount in spec.quota.items():
-        try:
-            nanos(amount)
-        except QuantityError as problem:
-            return f"spec.quota.{name[:100]}: {problem}"
-    return ""

@@ -81,9 +81,9 @@ class JobSource:
                 return
             if held.unit == unit and held.job == job and not held.is_placed:
                 return
-        self._account(unit.key, None)
-        self._offers[unit.key] = Offer(unit, job, requests_of(unit, placed=True))
-        self._account(unit.key, self._offers[unit.key])
+        self._account(held, -1)
+        self._offers[unit.key] = made = Offer(unit, job, requests_of(unit, placed=True))
+        self._account(made, 1)
         if held is None or held.unit != unit or held.is_placed:
             self._change(unit.key)
 
@@ -91,8 +91,7 @@ class JobSource:
         for kept in (self._outcomes, self._lost, self._refused):
             kept.pop(key, None)
         if key in self._offers:
-            self._account(key, None)
-            del self._offers[key]
+            self._account(self._offers.pop(key), -1)
             self._change(key)
 
     def again(self, key: str) -> None:
@@ -172,18 +171,17 @@ class JobSource:
         """Why a pending job is not decided at all: its queue's quota, or a strict queue's head."""
         return self.line().get(key, (0, ""))[1]
 
-    def _account(self, key: str, offer: Offer | None) -> None:
-        """Add to what its queue uses and has, or (None) take away what was added for this job."""
-        sign, counted = (1, offer) if offer is not None else (-1, self._offers.get(key))
-        if counted is None:
+    def _account(self, offer: Offer | None, sign: int) -> None:
+        """Add an offer to what its queue uses and has, or take it away."""
+        if offer is None:
             return
-        used = self._used.setdefault(counted.job.queue, {})
-        for name, amount in counted.used.items():
+        used = self._used.setdefault(offer.job.queue, {})
+        for name, amount in offer.used.items():
             used[name] = used.get(name, 0) + sign * amount
-        policies = self._policies.setdefault(counted.job.queue, Counter())
-        policies[counted.job.policy] += sign
-        if not policies[counted.job.policy]:
-            del policies[counted.job.policy]
+        policies = self._policies.setdefault(offer.job.queue, Counter())
+        policies[offer.job.policy] += sign
+        if not policies[offer.job.policy]:
+            del policies[offer.job.policy]
 
     # -- placement's side ---------------------------------------------------------------------------------------
 
@@ -226,26 +224,18 @@ class JobSource:
         cluster = self.cluster()
         units = {unit.key: unit for unit in waiting}
         strict = {name for name, queue in cluster.queues.items() if queue.strict_fifo}
-        heads = {name: self._head_of(name, cluster) for name in strict}
+        # The job of a strict queue that all others wait for.
+        waiting_jobs = self._waiting() if strict else []
+        heads = {name: head((job for job in waiting_jobs if job.queue == name), cluster) for name in strict}
         jobs = [
             offer.job
             for key in units
             if (offer := self._offers.get(key)) is not None
             and not exceeds_quota(offer.job, cluster)
-            and (offer.job.queue not in strict or heads[offer.job.queue] in (None, key) or offer.unit.has_minimum)
+            and (heads.get(offer.job.queue) in (None, offer.job) or offer.unit.has_minimum)
         ]
         chosen = head(jobs, cluster)
         return units[chosen.key] if chosen is not None else None
-
-    def _head_of(self, queue: str, cluster: Cluster) -> str | None:
-        """The job of a strict queue that all others wait for."""
-        jobs = (
-            each.job
-            for each in self._offers.values()
-            if each.job.queue == queue and not each.unit.has_minimum and not each.is_placed
-        )
-        found = head(jobs, cluster)
-        return found.key if found is not None else None
 
     def unit_of(self, pod: SchedulerPod) -> str | None:
         controller = pod.metadata.controller
@@ -267,10 +257,10 @@ class JobSource:
             members = tuple(
                 msgspec.structs.replace(each, node=nodes.get(each.pod.key, each.node)) for each in offer.unit.members
             )
-            self._account(outcome.unit, None)
+            self._account(offer, -1)
             offer.used = requests_of(msgspec.structs.replace(offer.unit, members=members), placed=True)
             offer.is_placed = True
-            self._account(outcome.unit, offer)
+            self._account(offer, 1)
             self._refused.pop(outcome.unit, None)
         else:
             self._refused[outcome.unit] = outcome

@@ -243,6 +243,11 @@ class JobStatus(ApiStruct, frozen=True):
     retry_after: Annotated[str, _described("It is not planned again before.")] = ""
     backoffs: Annotated[Count, _described("How often in a row its places were released.")] = 0
 
+    @property
+    def needed_workers(self) -> int:
+        """So many workers must be ready."""
+        return max(0, self.quorum - 1)
+
 
 class TYJob(ApiObject, frozen=True):
     """A leader and worker sets that are placed together and run as one job."""
@@ -304,7 +309,6 @@ class Waiting(ApiStruct):
 
 class Terminated(ApiStruct):
     exit_code: Int32 = 0
-    reason: str = ""
 
 
 class ContainerState(ApiStruct):
@@ -406,7 +410,7 @@ def parse_status(job: TYJob) -> tuple[JobStatus, str]:
 
 def parse_queue(queue: JobQueue | None) -> QueueSpec:
     """A queue that makes no sense counts as one without rules; none of its jobs is planned (`queue_problem`)."""
-    parsed = _read_queue(queue) if queue is not None else QueueSpec()
+    parsed = read_queue(queue) if queue is not None else QueueSpec()
     return parsed if isinstance(parsed, QueueSpec) else QueueSpec()
 
 
@@ -423,13 +427,13 @@ def queue_problem(name: str, queue: JobQueue | None) -> QueueProblem | None:
     if queue is None:
         missing = f"there is no JobQueue {name!r}; create it or name another in spec.queue"
         return QueueProblem("QueueNotFound", missing) if name != DEFAULT_QUEUE else None
-    parsed = _read_queue(queue)
+    parsed = read_queue(queue)
     if isinstance(parsed, QueueSpec):
         return None
     return QueueProblem("QueueInvalid", f"JobQueue {name!r} is invalid, and its jobs wait until it is mended: {parsed}")
 
 
-def _read_queue(queue: JobQueue) -> QueueSpec | str:
+def read_queue(queue: JobQueue) -> QueueSpec | str:
     """The spec, or why it makes no sense; the server checks the same rules where the CRD is applied."""
     try:
         spec = msgspec.convert(queue.spec or {}, QueueSpec)

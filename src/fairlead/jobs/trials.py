@@ -15,7 +15,7 @@ from fairlead.cluster.errors import ApiError, ClusterError
 from fairlead.jobs.allocations import LEADER_PLACE
 from fairlead.jobs.pods import pod_body
 from fairlead.jobs.spec import LONGEST_NAME, JobSpec, JobStatus
-from fairlead.jobs.units import Planned, planned_pod
+from fairlead.jobs.units import Planned
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.pod import SchedulerPod
@@ -61,8 +61,8 @@ class Trials:
         return trial.planned if trial is not None and not trial.problem else None
 
     def untried(self, metadata: ObjectMeta, spec: JobSpec) -> Planned:
-        """The pods as the templates say."""
-        return {name: planned_pod(body) for name, body in self._bodies(metadata, spec).items()}
+        """The pods as the templates say, without what admission adds."""
+        return {name: msgspec.convert(body, SchedulerPod) for name, body in self._bodies(metadata, spec).items()}
 
     async def attempt(self, metadata: ObjectMeta, spec: JobSpec) -> Trial:
         planned: dict[str, SchedulerPod] = {}

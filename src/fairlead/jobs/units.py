@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -11,7 +10,7 @@ from fairlead.jobs.allocations import LEADER_PLACE, Place, Places
 from fairlead.jobs.observed import JobInput
 from fairlead.jobs.order import BELOW_QUORUM, SURPLUS, UNSCHEDULED, PendingJob
 from fairlead.jobs.plan import may_be_planned
-from fairlead.jobs.pods import places_of, pod_name, restarts_of
+from fairlead.jobs.pods import is_exhausted, places_of, pod_name
 from fairlead.jobs.spec import JOB_LABEL, LEADER, WORKER, JobPod, JobSpec, JobStatus, QueueSpec
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.pod import SchedulerPod
@@ -22,16 +21,9 @@ Planned = Mapping[str, SchedulerPod]
 """The pod of the leader ("") and of each worker set, as the server would store it; their names do not count."""
 
 
-def planned_pod(body: dict[str, Any]) -> SchedulerPod:
-    """A pod as its body says, without what admission adds."""
-    return msgspec.convert(body, SchedulerPod)
-
-
-def unit_of(
-    seen: JobInput, status: JobStatus, places: Places, planned: Planned, now: datetime, queue: QueueSpec
-) -> Unit | None:
+def unit_of(seen: JobInput, places: Places, planned: Planned, now: datetime, queue: QueueSpec) -> Unit | None:
     """The job with the places it has and, if it may be planned, the members that need one."""
-    spec, metadata = seen.spec, seen.metadata
+    spec, metadata, status = seen.spec, seen.metadata, seen.status
     is_planned = may_be_planned(seen, now)
     places = {place: node for place, node in places.items() if place not in seen.done}
     quorum = max(1, (status.quorum if places and status.quorum else spec.quorum) - len(seen.done))
@@ -41,7 +33,7 @@ def unit_of(
             place
             for place in places_of(spec)
             if place not in seen.done
-            and not _is_exhausted(status, spec, place)
+            and not is_exhausted(spec, status, place)
             and (place in places or not _is_bound(seen.current.get(place)))
         ]
         # A quota counts every pod: first the quorum, then one worker after the other.
@@ -83,13 +75,10 @@ def _is_bound(pod: JobPod | None) -> bool:
     return pod is not None and bool(pod.spec.node_name) and not pod.is_terminating and not pod.is_finished
 
 
-def _is_exhausted(status: JobStatus, spec: JobSpec, place: Place) -> bool:
-    return place != LEADER_PLACE and restarts_of(status, place) > spec.restart_limit
-
-
 def _ends_at_s(spec: JobSpec, status: JobStatus) -> float | None:
-    started = parse_time_or_none(status.start_time)
-    if started is None or not spec.estimated_run_seconds or status.stage != "Running":
+    """After its last start: a job whose pods were created anew begins again."""
+    started = parse_time_or_none(status.stage_time) if status.stage == "Running" else None
+    if started is None or not spec.estimated_run_seconds:
         return None
     return started.timestamp() + spec.estimated_run_seconds
 
@@ -109,13 +98,13 @@ def requests_of(unit: Unit, *, placed: bool | None = None, most: int | None = No
     return total
 
 
-def pending_job(seen: JobInput, status: JobStatus, unit: Unit, queue: QueueSpec) -> PendingJob:
+def pending_job(seen: JobInput, unit: Unit, queue: QueueSpec) -> PendingJob:
     spec = seen.spec
     policy = spec.scheduler_policy
     if unit.has_minimum:
         turn, added = SURPLUS, unit.most
     else:
-        turn = BELOW_QUORUM if status.stage == "Rescheduling" else UNSCHEDULED
+        turn = BELOW_QUORUM if seen.status.stage == "Rescheduling" else UNSCHEDULED
         added = unit.needed
     return PendingJob(
         key=unit.key,

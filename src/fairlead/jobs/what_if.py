@@ -3,6 +3,7 @@
 In turn: it fits now; it fits with fewer workers; it fits once another job has ended; it can never fit.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -70,7 +71,7 @@ def most_workers(table: TrialTable, unit: Unit) -> int | None:
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if _fits(table, _trimmed(unit, middle)) else (low, middle - 1)
-    return low if low > 0 and _fits(table, _trimmed(unit, low)) else None
+    return low or None
 
 
 def _trimmed(unit: Unit, workers: int) -> Unit:
@@ -119,7 +120,4 @@ def _comparison(policy: str, outcome: UnitOutcome) -> Comparison:
 
 def counts(outcome: UnitPlaced) -> dict[str, int]:
     """Pods per node."""
-    found: dict[str, int] = {}
-    for placed in outcome.placed:
-        found[placed.node] = found.get(placed.node, 0) + 1
-    return dict(sorted(found.items()))
+    return dict(sorted(Counter(placed.node for placed in outcome.placed).items()))

@@ -3,28 +3,19 @@
 In every pod with a dataset, always: a node that is labelled after a pod was admitted must not get it either.
 """
 
-from typing import Any
-
-from fairlead.data.draft import Draft, PluginError, not_in
-from fairlead.data.names import NoSuchKey
-from fairlead.data.plugin import PluginContext, Policy
+from fairlead.data.draft import Draft, not_in
+from fairlead.data.plugin import PlainPlugin, PluginContext, Policy
 
 
-class AvoidDraining:
+class AvoidDraining(PlainPlugin):
     name = "AvoidDraining"
     policy: Policy = "ignore"
-
-    def __init__(self, arguments: Any = None) -> None:
-        pass
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
         if is_pinned(draft):
             return False
         for dataset in sorted({each.physical for each in context.datasets}):
-            try:
-                draft.require([not_in(dataset.scale_in_key(), "true")], f"workers of {dataset.key} may be scaled in")
-            except NoSuchKey as problem:
-                raise PluginError(str(problem)) from None
+            draft.require([not_in(dataset.scale_in_key(), "true")], f"workers of {dataset.key} may be scaled in")
         return False
 
 

@@ -7,10 +7,9 @@ speaks of one of the configured places itself is left alone.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from fairlead.data.draft import Draft, Expression, PluginError, in_
+from fairlead.data.draft import Draft, Expression, in_
 from fairlead.data.facts import DatasetFacts, Unready
 from fairlead.data.locality_terms import dataset_shares, prefer_levels, prefer_warm_nodes
-from fairlead.data.names import NoSuchKey
 from fairlead.data.plugin import BadArguments, PluginContext, Policy
 
 NODE: Final = "fluid.io/node"
@@ -44,17 +43,14 @@ class CacheAffinity:
                 # As in Fluid: a runtime that has just appeared may have declared nothing yet.
                 raise Unready(f"the runtime of dataset {each.dataset.key} has just appeared; try again")
         required = [each for each in context.datasets if is_required(draft, each)]
-        try:
-            for each in required:
-                self._require(draft, each)
-            known = dataset_shares(draft, context) if context.locality.form == "levels" else {}
-            for each in context.datasets:
-                if each not in required:
-                    self._prefer(draft, each, context, known)
-            if NODE in self.weights and len(required) < len(context.datasets):
-                prefer_warm_nodes(draft, context)
-        except NoSuchKey as problem:
-            raise PluginError(str(problem)) from None
+        for each in required:
+            self._require(draft, each)
+        known = dataset_shares(draft, context) if context.locality.form == "levels" else {}
+        for each in context.datasets:
+            if each not in required:
+                self._prefer(draft, each, context, known)
+        if NODE in self.weights and len(required) < len(context.datasets):
+            prefer_warm_nodes(draft, context)
         return False
 
     def _require(self, draft: Draft, dataset: DatasetFacts) -> None:

@@ -1,19 +1,16 @@
 """DatasetUsageInjector: the annotation `fluid.io/datasets-in-use` names the pod's datasets."""
 
-from typing import Any, Final
+from typing import Final
 
 from fairlead.data.draft import Draft
-from fairlead.data.plugin import PluginContext, Policy
+from fairlead.data.plugin import PlainPlugin, PluginContext, Policy
 
 ANNOTATION: Final = "fluid.io/datasets-in-use"
 
 
-class DatasetUsage:
+class DatasetUsage(PlainPlugin):
     name = "DatasetUsageInjector"
     policy: Policy = "ignore"
-
-    def __init__(self, arguments: Any = None) -> None:
-        pass
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
         if context.datasets:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead.data.draft import Draft, PluginError
-from fairlead.data.plugin import PluginContext, Policy
+from fairlead.data.plugin import PlainPlugin, PluginContext, Policy
 
 PREFIX: Final = "file-prefetcher.fluid.io/"
 SCHEME: Final = "pvc://"
@@ -46,12 +46,9 @@ class Prefetch:
     mounts: dict[str, str]
 
 
-class FilePrefetcher:
+class FilePrefetcher(PlainPlugin):
     name = "FilePrefetcher"
     policy: Policy = "fail"
-
-    def __init__(self, arguments: Any = None) -> None:
-        pass
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
         annotations = draft.annotations

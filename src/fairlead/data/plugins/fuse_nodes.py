@@ -1,17 +1,12 @@
 """RequireNodeWithFuse: a pod goes only where the fuse of each of its datasets may run."""
 
-from typing import Any
-
 from fairlead.data.draft import Draft, in_
-from fairlead.data.plugin import PluginContext, Policy
+from fairlead.data.plugin import PlainPlugin, PluginContext, Policy
 
 
-class FuseNodes:
+class FuseNodes(PlainPlugin):
     name = "RequireNodeWithFuse"
     policy: Policy = "ignore"
-
-    def __init__(self, arguments: Any = None) -> None:
-        pass
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
         for each in {each.dataset: each for each in context.datasets}.values():

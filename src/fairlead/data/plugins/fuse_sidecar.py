@@ -14,7 +14,7 @@ from fairlead.data.facts import DatasetFacts, Ref, collect
 from fairlead.data.names import LONGEST_NAME
 from fairlead.data.objects import DAEMON_SETS, VOLUMES, DaemonSet, Volume
 from fairlead.data.opt_in import DEPRECATED_SERVERLESS, is_serverless
-from fairlead.data.plugin import PluginContext, Policy
+from fairlead.data.plugin import PlainPlugin, PluginContext, Policy
 from fairlead.data.spec import SIDECAR_DATASET
 
 FUSE: Final = "fluid-fuse"
@@ -57,12 +57,9 @@ class FuseTemplate:
         return len(plain([self.container, self.volumes]))
 
 
-class FuseSidecar:
+class FuseSidecar(PlainPlugin):
     name = "FuseSidecar"
     policy: Policy = "fail"
-
-    def __init__(self, arguments: Any = None) -> None:
-        pass
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
         if not context.datasets or not is_serverless(draft.labels):
@@ -159,8 +156,7 @@ def _trim(template: FuseTemplate, prefixes: tuple[str, ...]) -> None:
 
 
 def _drop_privileges(template: FuseTemplate) -> None:
-    _trim(template, HOST_MOUNTS)
-    _trim(template, FUSE_DEVICES)
+    _trim(template, (*HOST_MOUNTS, *FUSE_DEVICES))
     context = template.container.get("securityContext")
     if context is None:
         return

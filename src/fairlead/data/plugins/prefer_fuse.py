@@ -3,22 +3,18 @@
 A scheduler that knows nothing of datasets does not count what a fuse will need beside the pod that starts it.
 """
 
-from typing import Any, Final
+from typing import Final
 
-from fairlead.data.draft import Draft, PluginError, in_
-from fairlead.data.names import NoSuchKey
-from fairlead.data.plugin import PluginContext, Policy
+from fairlead.data.draft import Draft, in_
+from fairlead.data.plugin import PlainPlugin, PluginContext, Policy
 from fairlead.data.plugins.avoid_draining import is_pinned
 
 WEIGHT: Final = 20
 
 
-class PreferFuse:
+class PreferFuse(PlainPlugin):
     name = "PreferNodesWithFuse"
     policy: Policy = "ignore"
-
-    def __init__(self, arguments: Any = None) -> None:
-        pass
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
         known = context.locality.cache.datasets
@@ -26,9 +22,6 @@ class PreferFuse:
         for dataset in sorted({each.physical for each in context.datasets if each.claim in mounted}):
             if dataset.key not in known or not known[dataset.key].fuse_needs or is_pinned(draft):
                 continue
-            try:
-                key = dataset.fuse_key()
-            except NoSuchKey as problem:
-                raise PluginError(str(problem)) from None
-            draft.prefer(WEIGHT, [in_(key, "true")], f"the fuse of {dataset.key} runs there, and needs no more room")
+            because = f"the fuse of {dataset.key} runs there, and needs no more room"
+            draft.prefer(WEIGHT, [in_(dataset.fuse_key(), "true")], because)
         return False

@@ -6,11 +6,10 @@ that nobody would release is not held.
 """
 
 from datetime import timedelta
-from typing import Any
 
 from fairlead.data.draft import Draft, PluginError
 from fairlead.data.locality_terms import readings
-from fairlead.data.plugin import PluginContext, Policy
+from fairlead.data.plugin import PlainPlugin, PluginContext, Policy
 from fairlead.data.plugins.avoid_draining import is_pinned
 from fairlead.data.waits import (
     LOCALITY_DEADLINE,
@@ -24,12 +23,9 @@ from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait, gain_s, parse_
 from fairlead.model.times import rfc3339
 
 
-class WaitForData:
+class WaitForData(PlainPlugin):
     name = "WaitForData"
     policy: Policy = "ignore"
-
-    def __init__(self, arguments: Any = None) -> None:
-        pass
 
     def mutate(self, draft: Draft, context: PluginContext) -> bool:
         annotations = draft.annotations
