@@ -300,7 +300,7 @@ def kube_scheduler(rig: Rig) -> Iterator[int]:
 
 def in_turn(chosen: Sequence[str], number: int) -> list[str]:
     """Who runs in which order in a round: whoever goes last finds a server that has worked longer; they take turns."""
-    schedulers = [name for name in chosen if name != "bare"]
+    schedulers = [name for name in ("fairlead", "beside", "kube_scheduler") if name in chosen]
     return [*(["bare"] if "bare" in chosen else []), *(schedulers if number % 2 == 0 else reversed(schedulers))]
 
 

@@ -30,7 +30,6 @@ EXEMPT = {
     "apiserver/request/info.py",
     "apiserver/schema/scalars.py",
     "apiserver/validation/core/claims.py",
-    "apiserver/validation/core/persistent_volumes.py",
     "apiserver/validation/names.py",
     "cluster/errors.py",
     "local/providers/supervisor.py",
@@ -83,8 +82,8 @@ READERS: dict[str, Callable[[str], Any]] = {
     "a deletion cost": lambda text: deletion_cost(a_pod(**{"controller.kubernetes.io/pod-deletion-cost": text})),
     "a revision": parse_count,
     "workers to keep": lambda text: target(RUNTIMES["alluxio"], a_runtime(text)) or 0,
-    "a label compared": lambda text: _holds({"operator": "Gt", "values": ["0"]}, text) or 0,
-    "a bound of a label": lambda text: _holds({"operator": "Lt", "values": [text]}, "0") or 0,
+    "a label compared": lambda text: _holds({"key": "size", "operator": "Gt", "values": ["0"]}, text) or 0,
+    "a bound of a label": lambda text: _holds({"key": "size", "operator": "Lt", "values": [text]}, "0") or 0,
     "a port": lambda text: port_of(Container(), text) or 0,
 }
 
