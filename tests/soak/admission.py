@@ -244,16 +244,20 @@ class Soak:
 
     async def load(self, rate: float, stop: asyncio.Event) -> None:
         """Pods at a steady rate, by so many callers at once."""
-        begun_s, number = time.monotonic(), 0
+        begun_s = due_s = time.monotonic()
+        number = 0
         kinds = [(entry, entry.body) for entry in (IGNORES, FAILS)]
 
         async def caller() -> None:
-            nonlocal number
+            nonlocal due_s, number
             while not stop.is_set():
                 number += 1
                 entry, body = kinds[number % len(kinds)]
-                if not self.is_hasty:
-                    await asyncio.sleep(max(0.0, begun_s + number / rate - time.monotonic()))
+                if self.is_hasty:
+                    due_s = time.monotonic()  # what is sent in haste does not count towards the rate
+                else:
+                    due_s += 1 / rate
+                    await asyncio.sleep(max(0.0, due_s - time.monotonic()))
                 await self._create(entry, body)
 
         await asyncio.gather(*(caller() for _ in range(CALLERS)))
